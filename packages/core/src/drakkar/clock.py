@@ -1,0 +1,41 @@
+"""The one source of time, so that a test can replace it.
+
+Every age and deadline is counted on a clock that goes on while the host is suspended: on Linux
+`CLOCK_BOOTTIME`, since `time.monotonic` stands still there. Elsewhere the monotonic clock is used, and a
+suspended host makes cards look younger than they are until the next listing.
+
+Wall-clock time is for people: it goes onto cards and into answers, and decides nothing.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+class Clock(Protocol):
+    """Elapsed time, wall-clock time and waiting."""
+
+    def elapsed(self) -> float:
+        """Seconds since some fixed point, suspended time included; never goes back."""
+
+    def wall(self) -> datetime:
+        """The time of day, aware, in UTC."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds` of `elapsed`; may be late by what the host was suspended."""
+
+
+class SystemClock:
+    """The clock of this host."""
+
+    def elapsed(self) -> float:
+        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
