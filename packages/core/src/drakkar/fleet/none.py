@@ -1,0 +1,36 @@
+"""The provider of nobody: a worker that neither shows itself nor sees others.
+
+Chosen as `none`, and taken in place of a provider that failed to start. Options are accepted and not
+looked at, so that a fleet can be switched off by changing one word of its configuration.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drakkar.fleet.provider import PeerCardList, RegistryContext
+
+
+class NoRegistry:
+    """Keeps nothing, touches nothing and never fails."""
+
+    async def start(self, ctx: RegistryContext) -> None:
+        """Nothing to open."""
+
+    async def publish(self, card: dict[str, Any]) -> None:
+        """Nowhere to store `card`."""
+
+    async def list(self) -> PeerCardList:
+        """Return a new empty list, this worker's own card not included."""
+        return []
+
+    async def withdraw(self, worker: str, instance: str) -> None:
+        """Nothing to delete."""
+
+    async def stop(self) -> None:
+        """Nothing to close."""
+
+
+def make_registry(options: Mapping[str, Any]) -> NoRegistry:
+    """The factory behind the entry point `none`; accepts any options."""
+    del options
+    return NoRegistry()
