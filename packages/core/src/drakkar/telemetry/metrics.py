@@ -1,0 +1,62 @@
+"""The metrics of one worker, under names that are shared with other implementations.
+
+Each worker has a `CollectorRegistry` of its own, so that several workers can live in one process. What is
+a fact of this moment (ages, counts) is worked out when it is read, not written down when it changes.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from drakkar.fleet.liveness import LIVENESS, Liveness
+
+REGISTRY_OPERATIONS = ("publish", "list", "withdraw")
+
+
+class RegistryMetrics:
+    """What the registry service counts. Every series exists from the start, so that a rate can be taken."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.peers = Gauge(
+            "drakkar_fleet_peers",
+            "Peers in the last registry snapshot by liveness (this worker not counted).",
+            ["state"],
+            registry=registry,
+        )
+        self.errors = Counter(
+            "drakkar_fleet_registry_errors",
+            "Registry provider calls that failed or timed out.",
+            ["op"],
+            registry=registry,
+        )
+        self.duration_seconds = Histogram(
+            "drakkar_fleet_registry_duration_seconds",
+            "Duration of registry provider calls in seconds.",
+            ["op"],
+            registry=registry,
+        )
+        self.snapshot_age_seconds = Gauge(
+            "drakkar_fleet_registry_snapshot_age_seconds",
+            "Seconds since the last successful registry refresh; 0 right after one.",
+            registry=registry,
+        )
+        self.duplicate_names = Counter(
+            "drakkar_fleet_duplicate_worker_name",
+            "Other live instances seen publishing this worker's name.",
+            registry=registry,
+        )
+        self.invalid_cards = Gauge(
+            "drakkar_fleet_invalid_cards",
+            "Cards of the last registry snapshot that were left out because of their fields.",
+            registry=registry,
+        )
+        for op in REGISTRY_OPERATIONS:
+            self.errors.labels(op)
+            self.duration_seconds.labels(op)
+
+    def watch(self, count_peers: Callable[[Liveness], int], snapshot_age: Callable[[], float]) -> None:
+        """Read the two gauges from the service whenever they are asked for."""
+        self.snapshot_age_seconds.set_function(snapshot_age)
+        for state in LIVENESS:
+            self.peers.labels(state).set_function(partial(count_peers, state))
