@@ -1,0 +1,149 @@
+"""Every check of this repository, as sessions. `nox --list` shows them, `nox -s NAME` runs one.
+
+`./scripts/test` runs those tagged `gate`. What follows `--` goes to pytest: `nox -s core-3.11 -- -k card`.
+
+Packages are found by looking for them: a new folder under `packages/` is tested without a change here. Each
+has a session of its own, in an environment with core and that package only, so that none can lean on
+another by accident.
+"""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import nox
+
+ROOT = Path(__file__).parent
+PACKAGES = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
+PROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(nox.project.load_toml("packages/core/pyproject.toml"))
+
+
+def find_python(version: str) -> Path | None:
+    """Return a Python of `version` that really runs; a version manager's command may exist and not run."""
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    folders += sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin"))
+    for candidate in (folder / f"python{version}" for folder in folders):
+        if not candidate.is_file():
+            continue
+        if subprocess.run([candidate, "-c", ""], check=False, capture_output=True).returncode == 0:
+            return candidate
+    return None
+
+
+FOUND = {version: path for version in PYTHONS if (path := find_python(version))}
+# At the end of the path nox finds them, and they come before nothing else.
+os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *{str(path.parent): 0 for path in FOUND.values()}])
+
+nox.options.download_python = "never"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = [
+    *(f"{name}-{version}" for name in PACKAGES for version in FOUND),
+    *("e2e", "layout", "lint", "types", "docs", "build"),
+]
+
+
+def install(session: nox.Session, packages: Iterable[str], *groups: str) -> None:
+    """Install `packages` (folders under `packages/`) editable, and dependency groups of the root project.
+
+    An environment that is used again is left alone until a pyproject.toml changes.
+    """
+    wanted = [argument for name in packages for argument in ("-e", f"packages/{name}")]
+    wanted += nox.project.dependency_groups(PROJECT, *groups)
+    state = hashlib.sha256(repr(wanted).encode())
+    for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
+        state.update(path.read_bytes())
+    stamp = Path(session.virtualenv.location) / "installed"
+    if not stamp.exists() or stamp.read_text() != state.hexdigest():
+        session.install(*wanted)
+        stamp.write_text(state.hexdigest())
+
+
+def run_tests(session: nox.Session, folder: str) -> None:
+    """Run the tests of `folder`, or those that the caller named, and fail if none was executed."""
+    results = Path(os.environ.get("DRAKKAR_TEST_RESULTS", session.create_tmp())) / f"{session.name}.xml"
+    named = any(Path(argument.partition("::")[0]).exists() for argument in session.posargs)
+    session.run("pytest", f"--junit-xml={results}", *([] if named else [folder]), *session.posargs)
+    suite = ET.parse(results).find("testsuite")
+    if suite is None or int(suite.attrib["tests"]) == int(suite.attrib["skipped"]):
+        session.error("no test was executed")
+
+
+def declare_package(name: str) -> None:
+    def package(session: nox.Session) -> None:
+        install(session, dict.fromkeys(["core", name]), "test")
+        run_tests(session, f"tests/{name}")
+
+    package.__doc__ = f"Test packages/{name} beside core alone."
+    nox.session(name=name, python=PYTHONS, tags=["gate"])(package)
+
+
+for _name in PACKAGES:
+    declare_package(_name)
+
+
+@nox.session(tags=["gate"])
+def e2e(session: nox.Session) -> None:
+    """Test fleets of real processes, with every package installed."""
+    install(session, PACKAGES, "test")
+    run_tests(session, "tests/e2e")
+
+
+@nox.session(tags=["gate"])
+def layout(session: nox.Session) -> None:
+    """Check the shape of the repository: import rules, package folders, workflows."""
+    install(session, PACKAGES, "test")
+    run_tests(session, "tests/layout")
+
+
+@nox.session(tags=["gate"])
+def lint(session: nox.Session) -> None:
+    """Check style and formatting, and the workflows against their schema."""
+    install(session, [], "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    workflows = sorted(str(path) for path in Path(".github/workflows").glob("*.yml"))
+    session.run("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+@nox.session(tags=["gate"])
+def types(session: nox.Session) -> None:
+    """Check types, strictly, of everything."""
+    install(session, PACKAGES, "test", "types")
+    session.run("mypy", *(f"packages/{name}/src" for name in PACKAGES))
+    session.run("mypy", "noxfile.py", "tests", "scripts", "benchmarks")
+
+
+@nox.session(tags=["gate"])
+def docs(session: nox.Session) -> None:
+    """Check links and examples of the documentation, and its tables against the code."""
+    install(session, PACKAGES, "test")
+    run_tests(session, "tests/docs")
+
+
+@nox.session(tags=["gate"])
+def build(session: nox.Session) -> None:
+    """Build every package, look inside, and run a worker from the wheels of core and one provider alone."""
+    install(session, [], "test", "build")
+    run_tests(session, "tests/build")
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measure speed: print tables and write JSON."""
+    install(session, PACKAGES, "test")
+    for script in sorted(Path("benchmarks").glob("*.py")):
+        session.run("python", str(script), *session.posargs)
+
+
+@nox.session(default=False, python=PYTHONS[0])
+def minimums(session: nox.Session) -> None:
+    """Test every package with the lowest versions of its dependencies that it allows."""
+    projects = [nox.project.load_toml(f"packages/{name}/pyproject.toml")["project"] for name in PACKAGES]
+    lowest = {need.replace(">=", "==") for project in projects for need in project["dependencies"]}
+    install(session, PACKAGES, "test")
+    session.install(*(need for need in lowest if not need.startswith("drakkar-")))
+    run_tests(session, "tests/core")
