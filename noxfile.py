@@ -114,7 +114,7 @@ def types(session: nox.Session) -> None:
     """Check types, strictly, of everything."""
     install(session, PACKAGES, "test", "types")
     session.run("mypy", *(f"packages/{name}/src" for name in PACKAGES))
-    session.run("mypy", "noxfile.py", "tests", "scripts", "benchmarks")
+    session.run("mypy", "--explicit-package-bases", "noxfile.py", "tests", "scripts", "benchmarks")
 
 
 @nox.session(tags=["gate"])
