@@ -1,0 +1,52 @@
+"""A clock that stands still until it is moved."""
+
+import asyncio
+import heapq
+from datetime import UTC, datetime, timedelta
+
+
+class FakeClock:
+    """Satisfies `drakkar.clock.Clock`. `advance` wakes the sleepers in order, letting each run its course."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+        self._wall = datetime(2026, 10, 13, 9, 40, 11, 210, tzinfo=UTC)
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._count = 0
+
+    def elapsed(self) -> float:
+        return self._now
+
+    def wall(self) -> datetime:
+        return self._wall
+
+    def step_wall(self, seconds: float) -> None:
+        """What an operator or a time server does to the wall clock; elapsed time does not notice."""
+        self._wall += timedelta(seconds=seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        self._count += 1
+        future = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + seconds, self._count, future))
+        await future
+
+    async def advance(self, seconds: float) -> None:
+        end = self._now + seconds
+        await settle()
+        while self._sleepers and self._sleepers[0][0] <= end:
+            at, _, future = heapq.heappop(self._sleepers)
+            self._move(at)
+            if not future.done():
+                future.set_result(None)
+            await settle()
+        self._move(end)
+
+    def _move(self, to: float) -> None:
+        self._wall += timedelta(seconds=to - self._now)
+        self._now = to
+
+
+async def settle() -> None:
+    """Let every task that can run do so."""
+    for _ in range(50):
+        await asyncio.sleep(0)
