@@ -1,0 +1,100 @@
+"""The options of `fleet.registry.static`, checked once so that nothing later has to be.
+
+Whether a peer answers at its URL is not looked at: the list is what its author says it is.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from drakkar.fleet.card import SCHEMA_VERSION, Card, CardError, encode_card
+
+MAX_NAME_CHARS: Final = 200
+
+_SECTION: Final = "fleet.registry.static"
+_UNSAFE: Final = re.compile(r"[\s\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One worker of the list."""
+
+    name: str
+    cluster: str
+    """Empty for a worker of no cluster."""
+
+    url: str
+
+    def card(self) -> Card:
+        """A new card, the caller's own, with the required fields and no other: nothing else is known."""
+        return {"schema": SCHEMA_VERSION, "worker": self.name, "cluster": self.cluster, "url": self.url}
+
+
+def read_options(options: Mapping[str, Any]) -> tuple[Peer, ...]:
+    """Return the peers in the order of the list; none when the list is missing or empty.
+
+    Raises `ValueError` with one line that names the option, and never shows a URL, which may hold a secret.
+    """
+    _refuse_unknown(_SECTION, options, ["peers"])
+    entries = options.get("peers", ())
+    if not isinstance(entries, list | tuple):
+        raise ValueError(f"{_SECTION}.peers must be a list of peers, not {type(entries).__name__}")
+    peers: dict[str, Peer] = {}
+    for index, entry in enumerate(entries):
+        key = f"{_SECTION}.peers[{index}]"
+        peer = _read_peer(key, entry)
+        if peer.name in peers:
+            first = [*peers].index(peer.name)
+            raise ValueError(f"{key}.name must differ from peers[{first}].name, both are {peer.name!r}")
+        peers[peer.name] = peer
+    return tuple(peers.values())
+
+
+def _read_peer(key: str, entry: object) -> Peer:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{key} must have a name and a url, not be {type(entry).__name__}")
+    _refuse_unknown(key, entry, ["name", "cluster", "url"])
+    name = _text(f"{key}.name", entry.get("name"))
+    if not name.strip():
+        raise ValueError(f"{key}.name must not be empty")
+    if len(name) > MAX_NAME_CHARS:
+        raise ValueError(f"{key}.name must have at most {MAX_NAME_CHARS} characters, not {len(name)}")
+    url = _text(f"{key}.url", entry.get("url"))
+    _check_url(f"{key}.url", url)
+    peer = Peer(name, _text(f"{key}.cluster", entry.get("cluster", "")), url)
+    try:
+        encode_card(peer.card())
+    except CardError as error:
+        raise ValueError(f"{key} does not fit on a card: {error}") from error
+    return peer
+
+
+def _text(key: str, value: object) -> str:
+    if value is None:
+        raise ValueError(f"{key} is missing")
+    if not isinstance(value, str):
+        raise ValueError(f"{key} must be a string, not {type(value).__name__}")
+    return value
+
+
+def _check_url(key: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for a port that is none, and only when it is asked for
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or _UNSAFE.search(url):
+        raise ValueError(f"{key} must be an http:// or https:// address with a host")
+    if "@" in parts.netloc:
+        raise ValueError(f"{key} must not hold a user name or password: every card is public")
+
+
+def _refuse_unknown(key: str, given: Mapping[Any, Any], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            nearest = difflib.get_close_matches(str(name), known, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there is {', '.join(known)}"
+            raise ValueError(f"{key} has no option {str(name)!r}, {hint}")
