@@ -10,8 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 GOOD = {"name": "worker-1", "cluster": "search", "url": "http://192.0.2.1:8080/"}
-
-
 SECOND = "fleet.registry.static.peers[1]"
 
 
@@ -139,9 +137,7 @@ def test_it_refuses_peers_that_are_no_list(peers: Any) -> None:
 @pytest.mark.parametrize("entry", [None, "worker-1", ["worker-1"], 5])
 def test_it_refuses_an_entry_that_is_no_mapping(entry: Any) -> None:
     kind = type(entry).__name__
-    assert refusal({"peers": [GOOD, entry]}) == (
-        ff"{SECOND} must have a name and a url, not be {kind}"
-    )
+    assert refusal({"peers": [GOOD, entry]}) == (f"{SECOND} must have a name and a url, not be {kind}")
 
 
 def test_it_refuses_an_unknown_option_with_the_nearest_one() -> None:
