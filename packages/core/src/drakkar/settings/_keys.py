@@ -1,0 +1,60 @@
+"""Which keys there are, and what kind of value each wants; read off the models."""
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, SecretStr
+
+from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
+from drakkar.settings._text import KeyPath
+from drakkar.settings.models import RegistrySettings, Settings
+
+Kind = Literal["text", "flag", "number", "json", "option"]
+"""`json`: a map or a list. `option`: anything, inside a free-form map."""
+
+REGISTRY: Final[KeyPath] = ("fleet", "registry")
+
+
+def known_keys() -> list[str]:
+    """Every key as a dotted path, sections included, in the order of the models."""
+    return [".".join(path) for path, _ in _walk(Settings, ())]
+
+
+def keys_in(section: KeyPath) -> list[str]:
+    """The names of the keys directly in `section`; empty when it has none."""
+    paths = (path for path, _ in _walk(Settings, ()))
+    return [path[-1] for path in paths if path[:-1] == section]
+
+
+def kind_of(path: KeyPath) -> Kind:
+    """What kind of value the key at `path` wants; `text` for a key that does not exist."""
+    for known, annotation in _walk(Settings, ()):
+        if path == known:
+            return _kind(annotation)
+    if path[:2] == REGISTRY and len(path) > 2 and path[2] not in RegistrySettings.model_fields:
+        return "json" if len(path) == 3 else "option"  # a provider's own section
+    if path[:3] == (*REGISTRY, "plugin_options"):
+        return "option"
+    return "text"
+
+
+def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        yield (*path, name), annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from _walk(annotation, (*path, name))
+    if model is RegistrySettings:
+        for provider in PUBLISHED_PROVIDERS:
+            if provider not in model.model_fields:
+                yield (*path, provider), dict
+
+
+def _kind(annotation: Any) -> Kind:
+    if annotation is bool:
+        return "flag"
+    if annotation in (float, int, int | None):
+        return "number"
+    if annotation in (str, SecretStr):
+        return "text"
+    return "json"

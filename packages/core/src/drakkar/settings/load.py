@@ -1,0 +1,146 @@
+"""Read the settings: the file, the environment on top, what the command line says on top of that.
+
+Maps are merged key by key, everything else is replaced. Every error is a `ConfigError` of one line that names
+where the value came from, the key, what is wrong and what to do, and never repeats a value that may be a
+secret. When there are several, it tells the first and how many more.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from drakkar.errors import ConfigError
+from drakkar.settings._environment import parse, settings_in, variable
+from drakkar.settings._keys import keys_in, known_keys
+from drakkar.settings._text import KeyPath, dotted, kind, nearest, one_line
+from drakkar.settings._yaml import read_yaml
+from drakkar.settings.models import Settings
+
+_COMMAND_LINE = "command line"
+
+
+def load_settings(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings in effect.
+
+    `environ` is the process's environment unless given. `overrides` maps dotted keys to text, which is
+    read as it would be in a `DK_` variable. Without a file, and with nothing else set, all are defaults.
+
+    Raises `ConfigError` for whatever does not hold.
+    """
+    draft = _Draft()
+    if file is not None:
+        draft.take_file(file)
+    environ = os.environ if environ is None else environ
+    for name, path in settings_in(environ):
+        if name != variable(path):
+            draft.problems.append(f"{one_line(name)}: write it in capitals, {one_line(variable(path))}")
+        else:
+            draft.take_text(path, environ[name], name)
+    for key, text in (overrides or {}).items():
+        draft.take_text(tuple(key.split(".")), text, _COMMAND_LINE)
+    return draft.settings()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What was read so far."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+    """Where the value of each key came from."""
+
+    problems: list[str] = field(default_factory=list)
+
+    def take_file(self, file: Path) -> None:
+        self.data, lines = read_yaml(file)
+        self.origins = {path: f"{one_line(str(file), 500)}, line {line}" for path, line in lines.items()}
+
+    def take_text(self, path: tuple[str, ...], text: str, origin: str) -> None:
+        try:
+            self._put(path, parse(path, text), origin)
+        except ValueError as error:
+            self.problems.append(f"{one_line(origin)}: {dotted(path)} {error}")
+
+    def _put(self, path: tuple[str, ...], value: Any, origin: str) -> None:
+        inside = self.data
+        for length, part in enumerate(path[:-1], 1):
+            if inside.get(part) is None:  # missing, or a key with nothing under it
+                inside[part] = {}
+            inside = inside[part]
+            if not isinstance(inside, dict):
+                raise ValueError(f"cannot be set, since {dotted(path[:length])} is {kind(inside)}")
+        _merge(inside, path[-1], value)
+        self._remember(path, value, origin)
+
+    def _remember(self, path: KeyPath, value: Any, origin: str) -> None:
+        self.origins[path] = origin
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                self._remember((*path, key), inner, origin)
+
+    def settings(self) -> Settings:
+        try:
+            settings = Settings.model_validate(self.data)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=False)
+            self.problems += [self._told(detail) for detail in details]
+        else:
+            if not self.problems:
+                return settings
+        more = len(self.problems) - 1
+        # Without the cause: a validation error holds the input, secrets included.
+        raise ConfigError(self.problems[0] + (f" (and {more} more)" if more else "")) from None
+
+    def _told(self, error: ErrorDetails) -> str:
+        path, message, context = error["loc"], error["msg"], error.get("ctx", {})
+        origin = self._origin(path)
+        if error["type"] == "extra_forbidden":
+            return f"{origin}unknown key {dotted(path)}; {self._hint(path, origin)}"
+        if error["type"] == "value_error":
+            message = str(context["error"])
+        elif error["type"] == "missing":
+            message = "is missing; add it"
+        elif error["type"] == "relation":
+            origin = self._origin(path, (*path[:-1], context["other"]))
+        return f"{origin}{dotted(path)} {one_line(message, 300)}"
+
+    def _origin(self, *paths: KeyPath) -> str:
+        """Where the values at `paths` came from, as the start of a message; empty for defaults."""
+        found = [self.origins[path] for path in paths if path in self.origins]
+        if not found:
+            found = [origin for path in paths for origin in self._around(path)]
+        return f"{', '.join(one_line(origin, 500) for origin in dict.fromkeys(found))}: " if found else ""
+
+    def _around(self, path: KeyPath) -> list[str]:
+        # A section that is there because a variable set a key in it; else the map or list that holds the key.
+        inside = [origin for other, origin in self.origins.items() if other[: len(path)] == path]
+        outside = [path[:length] for length in range(len(path) - 1, 0, -1)]
+        return (inside or [self.origins[other] for other in outside if other in self.origins])[:1]
+
+    @staticmethod
+    def _hint(path: KeyPath, origin: str) -> str:
+        key = dotted(path)
+        near = nearest(key, [known for known in known_keys() if not key.startswith(f"{known}.")])
+        if near is None:
+            there = ", ".join(keys_in(path[:-1]))
+            return f"known keys are {there}" if there else "remove it"
+        name = f" ({variable(tuple(near.split('.')))})" if origin.startswith("DK_") else ""
+        return f"did you mean {near}{name}?"
+
+
+def _merge(target: dict[str, Any], key: str, value: Any) -> None:
+    if isinstance(value, dict) and isinstance(target.get(key), dict):
+        for inner_key, inner in value.items():
+            _merge(target[key], inner_key, inner)
+    else:
+        target[key] = value

@@ -1,0 +1,104 @@
+"""What follows from the settings: names, folders, options. Nothing here opens or creates anything."""
+
+import os
+import socket
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from drakkar.errors import ConfigError
+from drakkar.settings._values import MAX_NAME_CHARS, check_name
+from drakkar.settings.models import Settings
+
+
+def worker_name(settings: Settings, environ: Mapping[str, str], port: int | None) -> str:
+    """The name of this worker, never empty.
+
+    `port` is the one that is really bound; without a server it is None, and the number of the process stands
+    in for it, so that two unnamed workers of one host still differ.
+
+    Raises `ConfigError` when the environment holds a name that cannot be one.
+    """
+    name = settings.worker_name or _from_environment(settings.worker_name_env, "worker_name_env", environ)
+    if name:
+        return name
+    ending = f"-{os.getpid() if port is None else port}"
+    host = "".join(char for char in socket.gethostname() if char.isprintable()) or "worker"
+    return host[: MAX_NAME_CHARS - len(ending)] + ending
+
+
+def cluster_name(settings: Settings, environ: Mapping[str, str]) -> str:
+    """The cluster of this worker; empty when none is set.
+
+    Raises `ConfigError` when the environment holds a name that cannot be one.
+    """
+    return settings.cluster_name or _from_environment(settings.cluster_name_env, "cluster_name_env", environ)
+
+
+def registry_folder(settings: Settings) -> tuple[Path, bool] | None:
+    """The card folder of the `filesystem` provider, and whether somebody set it explicitly.
+
+    An explicit folder must be usable, a derived one need not be. None when there is neither.
+    """
+    registry = settings.fleet.registry
+    explicit = registry.plugin_options.get("dir") if registry.provider == "filesystem" else None
+    if not (isinstance(explicit, str) and explicit):
+        explicit = registry.filesystem.dir
+    if explicit:
+        return Path(explicit), True
+    derived = settings.shared.dir or settings.storage.dir
+    return (Path(derived) / "fleet", False) if derived else None
+
+
+def provider_options(settings: Settings) -> dict[str, Any]:
+    """What the factory of the configured provider gets: the section of its name, and on top of that
+    `plugin_options`. The caller owns the map.
+
+    `filesystem` gets the folder of `registry_folder` as `dir` (text; empty when there is none) and
+    `explicit`.
+    """
+    registry = settings.fleet.registry
+    options: dict[str, Any]
+    match registry.provider:
+        case "filesystem":
+            folder, explicit = registry_folder(settings) or ("", False)
+            options = {"dir": str(folder), "explicit": explicit}
+        case "static":
+            options = registry.static.model_dump()
+            options["peers"] = list(options["peers"])
+        case name:
+            options = registry.section(name)
+    return deepcopy(options | registry.plugin_options)
+
+
+def spans_hosts(settings: Settings) -> bool:
+    """Whether workers of other hosts may see this worker's card, as far as the settings can tell.
+
+    A folder that is not explicit and not the shared one is this worker's own, so it is taken for this host's.
+    """
+    match settings.fleet.registry.provider:
+        case "none" | "static":
+            return False
+        case "filesystem":
+            folder = registry_folder(settings)
+            return folder is not None and (folder[1] or bool(settings.shared.dir))
+    return True
+
+
+def config_summary(settings: Settings) -> str:
+    """The settings that matter to a reader of the fleet, on one line; none of them is a secret."""
+    registry = settings.fleet.registry
+    timing = (f"{registry.heartbeat_seconds:g}", f"{registry.refresh_seconds:g}")
+    return (
+        f"provider={registry.provider} heartbeat={timing[0]}s refresh={timing[1]}s"
+        f" offline_after={registry.offline_after_seconds:g}s prune_after={registry.prune_after_seconds:g}s"
+        f" auth={'token' if settings.ui.auth_token.get_secret_value() else 'none'}"
+    )
+
+
+def _from_environment(variable: str, setting: str, environ: Mapping[str, str]) -> str:
+    try:
+        return check_name(environ.get(variable, "")) if variable else ""
+    except ValueError as error:
+        raise ConfigError(f"{variable} (the variable of {setting}) {error}") from error
