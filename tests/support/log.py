@@ -9,16 +9,16 @@ class RecordingLogger:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
 
-    def debug(self, event: str, /, **fields: Any) -> None:
+    def debug(self, event: str, **fields: Any) -> None:
         self.lines.append(("debug", event, fields))
 
-    def info(self, event: str, /, **fields: Any) -> None:
+    def info(self, event: str, **fields: Any) -> None:
         self.lines.append(("info", event, fields))
 
-    def warning(self, event: str, /, **fields: Any) -> None:
+    def warning(self, event: str, **fields: Any) -> None:
         self.lines.append(("warning", event, fields))
 
-    def error(self, event: str, /, **fields: Any) -> None:
+    def error(self, event: str, **fields: Any) -> None:
         self.lines.append(("error", event, fields))
 
     def named(self, event: str) -> list[dict[str, Any]]:

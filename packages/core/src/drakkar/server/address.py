@@ -1,0 +1,75 @@
+"""Where the server listens, and where others reach it."""
+
+import errno
+import ipaddress
+import socket
+from typing import Final
+
+from drakkar.errors import ConfigError
+
+DEFAULT_PORT: Final = 8080
+_DEFAULT_PORTS: Final = range(DEFAULT_PORT, DEFAULT_PORT + 100)
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Return a listening socket on `port`; for None on the first free one from 8080 on, so that several
+    workers run on one host with nothing configured. Port 0 is any free port.
+
+    Raises `ConfigError` when the address is not of this host or the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    error: OSError | None = None
+    for candidate in (*_DEFAULT_PORTS, 0) if port is None else (port,):
+        try:
+            return socket.create_server((host, candidate), family=family, backlog=1024)
+        except OSError as failure:
+            error = failure
+            if not _taken(failure):
+                break
+    key = "ui.port" if error is not None and _taken(error) else "ui.host"
+    reason = error.strerror if error is not None else "no port was free"
+    raise ConfigError(f"{key}: cannot listen on {_netloc(host, port or 0)}: {reason}")
+
+
+def reachable_host(host: str) -> str:
+    """The address under which a server bound to `host` is reached: of a wildcard, the outbound one."""
+    if host not in ("", "0.0.0.0", "::"):  # noqa: S104  recognized, not bound
+        return host
+    return _outbound(host) or "127.0.0.1"
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://{_netloc(host, port)}/"
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _outbound(host: str) -> str | None:
+    """The source address that the kernel would pick towards other hosts; nothing is sent.
+
+    The targets are the documentation networks of RFC 5737 and RFC 3849, which exist nowhere.
+    """
+    targets = [(socket.AF_INET, "192.0.2.1")]
+    if host == "::":
+        targets.append((socket.AF_INET6, "2001:db8::1"))
+    for family, target in targets:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((target, 9))
+                return str(probe.getsockname()[0])
+            except OSError:
+                continue
+    return None
+
+
+def _netloc(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _taken(error: OSError) -> bool:
+    return error.errno == errno.EADDRINUSE

@@ -1,0 +1,45 @@
+"""The application that a worker serves: read-only, from immutable snapshots, nothing from third parties."""
+
+from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.types import ASGIApp
+
+from drakkar.server.fleet_api import FleetView, fleet_router
+from drakkar.server.page import page_router
+from drakkar.server.security import SafeHeaders, TokenGuard
+
+
+def make_app(view: FleetView, release: str, metrics: CollectorRegistry, auth_token: str) -> ASGIApp:
+    """Build the application of one worker. An empty `auth_token` leaves everything readable."""
+    api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
+    api.include_router(fleet_router(view))
+    api.include_router(page_router(view), include_in_schema=False)
+
+    @api.get("/healthz", summary="Whether the event loop answers")
+    async def healthz() -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    @api.get("/readyz", summary="Whether the worker runs, and which store has been failing for how long")
+    async def readyz() -> JSONResponse:
+        # A failing registry does not make a worker unready: its work does not depend on it, and a probe
+        # that took the whole fleet out of service because of one store would be the worse outage.
+        health = view.registry_health()
+        registry = None
+        if health is not None:
+            registry = {
+                "provider": health.provider,
+                "snapshot_age_seconds": round(health.snapshot_age_seconds, 3),
+                "failing_for_seconds": {op: round(age, 3) for op, age in health.failing.items()},
+            }
+        ready = view.state == "running"
+        return JSONResponse(
+            {"ready": ready, "state": view.state, "registry": registry}, status_code=200 if ready else 503
+        )
+
+    @api.get("/metrics", summary="Metrics in the Prometheus text format")
+    async def prometheus() -> Response:
+        return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return SafeHeaders(TokenGuard(api, auth_token))

@@ -1,0 +1,128 @@
+"""`/api/v1/workers` and `/api/v1/identity`: what a worker knows of its fleet, from memory.
+
+The shape of a row is shared with other implementations: keys may be added, never renamed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from drakkar.fleet.identity import WorkerIdentity, WorkerState, timestamp
+from drakkar.fleet.liveness import last_seen
+from drakkar.fleet.service import Peer, RegistryHealth
+
+Row = dict[str, Any]
+
+_FROM_CARD: Final = ("backend", "version", "state", "started_at", "instance")
+_ONLINE: Final = {"online": True, "offline": False, "unknown": None}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedIdentity:
+    """What the server tells of its own worker beyond the card."""
+
+    identity: WorkerIdentity
+    ip_address: str
+    port: int | None
+    registry_provider: str
+    config_summary: str
+
+
+class FleetView(Protocol):
+    """What the server reads; every call answers from memory."""
+
+    @property
+    def served(self) -> ServedIdentity: ...
+    @property
+    def state(self) -> WorkerState: ...
+    def now_ts(self) -> float: ...
+    def peers(self) -> Sequence[Peer]: ...
+    def registry_health(self) -> RegistryHealth | None: ...
+
+
+def fleet_router(view: FleetView) -> APIRouter:
+    router = APIRouter(prefix="/api/v1")
+
+    @router.get("/workers", summary="This worker and its peers, from memory")
+    async def workers() -> JSONResponse:
+        return JSONResponse(worker_rows(view))
+
+    @router.get("/identity", summary="Who this worker is and how it is configured")
+    async def identity() -> JSONResponse:
+        return JSONResponse(identity_of(view))
+
+    return router
+
+
+def worker_rows(view: FleetView) -> list[Row]:
+    """One row a worker: those with a cluster first, by cluster and name; then the others, by name."""
+    now_ts = view.now_ts()
+    rows = [_own_row(view, now_ts), *(_peer_row(peer, now_ts) for peer in view.peers())]
+    return sorted(rows, key=lambda row: (row["cluster"] == "", row["cluster"], row["worker_name"]))
+
+
+def identity_of(view: FleetView) -> Row:
+    served, own = view.served, view.served.identity
+    return {
+        "worker_id": own.worker,
+        "cluster": own.cluster or None,
+        "instance": own.instance,
+        "config_summary": served.config_summary,
+        "backend": own.backend,
+        "backend_version": own.version,
+        "started_at": timestamp(own.started_at),
+        "url": own.url,
+        "registry_provider": served.registry_provider,
+    }
+
+
+def _own_row(view: FleetView, now_ts: float) -> Row:
+    served, own = view.served, view.served.identity
+    return {
+        **_row(own.worker, own.cluster, own.url),
+        "is_current": True,
+        "ip_address": served.ip_address,
+        "debug_port": served.port,
+        "last_seen_ts": now_ts,
+        "online": True,
+        "backend": own.backend,
+        "version": own.version,
+        "state": view.state,
+        "started_at": timestamp(own.started_at),
+        "instance": own.instance,
+        "leader_for": [],
+    }
+
+
+def _peer_row(peer: Peer, now_ts: float) -> Row:
+    card = peer.card
+    return {
+        **_row(card["worker"], card["cluster"], card["url"]),
+        "is_current": False,
+        "ip_address": None,
+        "debug_port": None,
+        "last_seen_ts": last_seen(now_ts, peer.age_seconds),
+        "online": _ONLINE[peer.liveness],
+        **{key: card[key] for key in _FROM_CARD if key in card},
+        **_leader_for(card),
+    }
+
+
+def _row(worker: str, cluster: str, url: str) -> Row:
+    return {
+        "worker_name": worker,
+        "cluster_name": cluster or None,
+        "cluster": cluster,
+        "url": url,
+        "debug_url": url,
+    }
+
+
+def _leader_for(card: Row) -> Row:
+    names = card.get("features", {}).get("leader_for")
+    if not isinstance(names, list):
+        return {}
+    return {"leader_for": sorted({name for name in names if isinstance(name, str)})}

@@ -1,0 +1,59 @@
+"""The HTTP server inside somebody else's event loop: no signal handlers, no log configuration, a bounded
+stop."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_GRACE_SECONDS: Final = 2
+"""How long requests that are under way at the stop may take to end; a stream never does by itself."""
+
+
+class _EmbeddedServer(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals belong to the program that we are part of
+
+
+class HttpServer:
+    """Serves `app` on a listening socket, which it owns from then on."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        self._listener = listener
+        self._server = _EmbeddedServer(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Return when requests are answered."""
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._listener]), name="drakkar server")
+        while not self._server.started:
+            if self._task.done():
+                await self._task
+                raise RuntimeError("the HTTP server ended while it started")
+            await asyncio.sleep(0.005)  # uvicorn has no event for it
+
+    async def stop(self) -> None:
+        """Close the listener, let requests under way end for `_GRACE_SECONDS`, close what is left."""
+        self._server.should_exit = True
+        if self._task is None:
+            self._listener.close()
+            return
+        await asyncio.wait({self._task}, timeout=_GRACE_SECONDS + 1)
+        self._task.cancel()
+        await asyncio.wait({self._task})
