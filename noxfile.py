@@ -46,12 +46,19 @@ nox.options.sessions = [
 ]
 
 
+def source_of(package: str) -> list[str]:
+    """What to install for a package: its folder, editable; in a release the wheel that was built of it."""
+    built = os.environ.get("DRAKKAR_WHEELS")
+    wheels = sorted(Path(built).glob(f"drakkar_{package}-*.whl")) if built else []
+    return [str(wheels[-1])] if wheels else ["-e", f"packages/{package}"]
+
+
 def install(session: nox.Session, packages: Iterable[str], *groups: str) -> None:
-    """Install `packages` (folders under `packages/`) editable, and dependency groups of the root project.
+    """Install `packages` and dependency groups of the root project.
 
     An environment that is used again is left alone until a pyproject.toml changes.
     """
-    wanted = [argument for name in packages for argument in ("-e", f"packages/{name}")]
+    wanted = [argument for package in packages for argument in source_of(package)]
     wanted += nox.project.dependency_groups(PROJECT, *groups)
     state = hashlib.sha256(repr(wanted).encode())
     for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
@@ -95,7 +102,7 @@ def e2e(session: nox.Session) -> None:
 @nox.session(tags=["gate"])
 def layout(session: nox.Session) -> None:
     """Check the shape of the repository: import rules, package folders, workflows."""
-    install(session, PACKAGES, "test")
+    install(session, PACKAGES, "test", "nox")
     run_tests(session, "tests/layout")
 
 
