@@ -24,14 +24,14 @@ async def check_ages_are_none_or_non_negative(stage: Stage) -> None:
     """The age of a listed card is None or a finite number from zero up, at whatever moment it is listed."""
     async with stage.peer("worker-1") as reader, stage.peer("worker-2") as writer:
         await writer.publish()
-        expect_ages_hold(await reader.provider.list())
+        expect_ages_hold(await reader.list())
         await reader.publish()
         await writer.publish()
         for _ in range(5):
-            expect_ages_hold(await reader.provider.list())
-            expect_ages_hold(await writer.provider.list())
+            expect_ages_hold(await reader.list())
+            expect_ages_hold(await writer.list())
         await stage.advance(_STEP_SECONDS)
-        expect_ages_hold(await reader.provider.list())
+        expect_ages_hold(await reader.list())
 
 
 @publishing_check
@@ -153,7 +153,7 @@ async def _watching(stage: Stage) -> AsyncIterator[tuple[Peer, Peer]]:
     """A reader that has published and listed, so that it can know ages from now on, and a writer."""
     async with stage.peer("worker-1") as reader, stage.peer("worker-2") as writer:
         await reader.publish()
-        await reader.provider.list()
+        await reader.list()
         yield reader, writer
 
 

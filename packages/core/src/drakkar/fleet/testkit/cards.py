@@ -90,7 +90,7 @@ async def check_largest_card_is_stored(stage: Stage) -> None:
     """A card of exactly 4096 bytes is stored."""
     async with stage.peer("worker-1") as peer:
         card = _card_of(peer, MAX_CARD_BYTES, "ü")
-        await peer.provider.publish(card)
+        await peer.publish_card(card)
         await peer.expect_card(card, f"after publishing a card of {MAX_CARD_BYTES} bytes")
 
 
@@ -121,7 +121,7 @@ async def check_listing_is_the_callers_own(stage: Stage) -> None:
     async with stage.peer("worker-1") as peer, stage.peer("worker-2") as other:
         card = await peer.publish(features={"x": {"y": [1]}})
         for _ in range(2):
-            listing = await peer.provider.list()
+            listing = await peer.list()
             for listed in listing:
                 features = listed.card.get("features")
                 if isinstance(features, dict):

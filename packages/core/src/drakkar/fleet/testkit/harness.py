@@ -4,13 +4,13 @@ import asyncio
 import inspect
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from drakkar.fleet.card import Card, encode_card
-from drakkar.fleet.provider import EventLogger, PeerCard, RegistryContext, RegistryProvider
+from drakkar.fleet.provider import EventLogger, PeerCard, PeerCardList, RegistryContext, RegistryProvider
 
 TOLERANCE_SECONDS: Final = 2.0
 """How far an age may be off, and how long a store may take to tell of a change of age."""
@@ -24,7 +24,7 @@ MakeProvider = Callable[[], RegistryProvider]
 Advance = Callable[[float], object]
 """Moves the providers' clock; what it returns is awaited if it can be."""
 
-PublishingCheck = Callable[[MakeProvider, Advance, float], Awaitable[None]]
+PublishingCheck = Callable[[MakeProvider, Advance, float], Coroutine[Any, Any, None]]
 
 
 class SilentLogger:
@@ -77,7 +77,7 @@ def make_card(worker: str, instance: str = INSTANCE, **fields: Any) -> Card:
 
 @dataclass(frozen=True)
 class Peer:
-    """A started provider and the process it stands for."""
+    """A started provider and the process it stands for. What its calls raise is a broken promise."""
 
     provider: RegistryProvider
     worker: str
@@ -86,15 +86,24 @@ class Peer:
     async def publish(self, **fields: Any) -> Card:
         """Publish this process's card with `fields`, and return it."""
         card = make_card(self.worker, self.instance) | fields
-        await self.provider.publish(card)
+        await self.publish_card(card)
         return card
 
+    async def publish_card(self, card: Card) -> None:
+        with _failure_of("publish"):
+            await self.provider.publish(card)
+
     async def withdraw(self) -> None:
-        await self.provider.withdraw(self.worker, self.instance)
+        with _failure_of("withdraw"):
+            await self.provider.withdraw(self.worker, self.instance)
+
+    async def list(self) -> PeerCardList:
+        with _failure_of("list"):
+            return await self.provider.list()
 
     async def find(self, worker: str) -> PeerCard | None:
         """The listed card of `worker`; None when there is none, an error when there are two."""
-        found = [peer for peer in await self.provider.list() if peer.card.get("worker") == worker]
+        found = [peer for peer in await self.list() if peer.card.get("worker") == worker]
         expect(len(found) < 2, f"expected one card of {worker} at most, the listing has {len(found)}")
         return found[0] if found else None
 
@@ -198,4 +207,12 @@ async def _stop(provider: RegistryProvider) -> None:
 
 def _cut(data: bytes) -> str:
     text = data.decode(errors="replace")
-    return text if len(text) <= 400 else f"{text[:400]}... ({len(data)} bytes)"
+    return repr(text) if len(text) <= 400 else f"{text[:400]!r} and so on, {len(data)} bytes"
+
+
+@contextmanager
+def _failure_of(call: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"expected {call} to work, it raised {error!r}") from error

@@ -45,7 +45,7 @@ async def check_many_cards(stage: Stage) -> None:
         for number, name in enumerate(names):
             await peers[number % 2].publish(worker=name)
         for peer in peers:
-            listed = [row.card.get("worker") for row in await peer.provider.list()]
+            listed = [row.card.get("worker") for row in await peer.list()]
             expect(
                 sorted(str(name) for name in listed if name in names) == sorted(names),
                 f"expected {_MANY} cards, each once, the listing has {len(set(names) & set(listed))} of them",
