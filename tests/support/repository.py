@@ -1,6 +1,7 @@
 """Where things are in this repository, found by looking."""
 
 import ast
+import os
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 GROUP = "drakkar.registry_providers"
-_NOT_OURS = {"__pycache__", "node_modules", "dist", ".git", ".nox", ".venv", ".hypothesis"}
+_HIDDEN_BUT_OURS = {".ci", ".github", ".gitignore"}
+_MADE = {"__pycache__", "dist"}
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,15 @@ PROVIDERS = [package for package in PACKAGES if package.name != "core"]
 
 
 def text_files(*suffixes: str) -> Iterator[Path]:
-    """Our own text files with one of the suffixes, or with any: those that git would track."""
-    for path in sorted(ROOT.rglob("*")):
-        folders = path.relative_to(ROOT).parts
-        if not path.is_file() or _NOT_OURS.intersection(folders):
-            continue
-        if any(folder.endswith((".egg-info", "_cache")) for folder in folders):
-            continue
-        if not suffixes or path.suffix in suffixes:
-            yield path
+    """Our own text files with one of the suffixes, or with any: what git would track, found without git."""
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = sorted(
+            name for name in folders if _is_ours(name) and name not in ("__pycache__", "dist")
+        )
+        for path in (Path(folder) / name for name in sorted(files) if _is_ours(name)):
+            if not suffixes or path.suffix in suffixes:
+                yield path
+
+
+def _is_ours(name: str) -> bool:
+    return name in _HIDDEN_BUT_OURS or not (name.startswith(".") or name in _MADE)
