@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, SecretStr
 
 from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
-from drakkar.settings._text import KeyPath
 from drakkar.settings.models import RegistrySettings, Settings
+from drakkar.settings.text import KeyPath
 
 Kind = Literal["text", "flag", "number", "json", "option"]
 """`json`: a map or a list. `option`: anything, inside a free-form map."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, SecretStr
 
-from drakkar.settings._text import kind
+from drakkar.settings.text import kind
 
 MAX_NAME_CHARS: Final = 200
 MAX_URL_CHARS: Final = 1000

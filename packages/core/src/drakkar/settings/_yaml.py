@@ -13,8 +13,8 @@ from typing import Any, Final
 import yaml
 
 from drakkar.errors import ConfigError
-from drakkar.settings._text import KeyPath, dotted, one_line
 from drakkar.settings._values import MAX_DEPTH
+from drakkar.settings.text import KeyPath, dotted, one_line
 
 MAX_FILE_BYTES: Final = 512 * 1024
 _MAX_NODES: Final = 100_000

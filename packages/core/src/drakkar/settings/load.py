@@ -17,9 +17,9 @@ from pydantic_core import ErrorDetails
 from drakkar.errors import ConfigError
 from drakkar.settings._environment import parse, settings_in, variable
 from drakkar.settings._keys import keys_in, known_keys
-from drakkar.settings._text import KeyPath, dotted, kind, nearest, one_line
 from drakkar.settings._yaml import read_yaml
 from drakkar.settings.models import Settings
+from drakkar.settings.text import KeyPath, dotted, kind, nearest, one_line
 
 _COMMAND_LINE = "command line"
 

@@ -25,7 +25,6 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
-from drakkar.settings._text import kind
 from drakkar.settings._values import (
     Flag,
     Folder,
@@ -40,6 +39,7 @@ from drakkar.settings._values import (
     Url,
     VariableName,
 )
+from drakkar.settings.text import kind
 
 
 class Section(BaseModel):

@@ -1,0 +1,81 @@
+"""From the process's first moment to its exit status.
+
+Little is imported at the top, so that the handlers for signals are there before anything takes time. Until a
+command has started something of its own there is nothing to undo, and a signal ends the process on the spot:
+an exception raised in the middle of somebody's import would end as a traceback, or be lost.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` asks for and return the exit status: 0 well, 1 failed, 2 wrong usage or
+    configuration. Whatever goes wrong is one line on standard error."""
+    argv = sys.argv[1:] if argv is None else argv
+    _leave_on_signals(argv)
+    from drakkar.errors import ConfigError, DrakkarError
+
+    try:
+        status = _run(argv)
+        if sys.stdout is not None:  # None when the process was started with it closed
+            sys.stdout.flush()  # here, where a full disk can still be reported
+    except ConfigError as error:
+        return _failed(str(error), 2)
+    except DrakkarError as error:
+        return _failed(str(error), 1)
+    except BrokenPipeError:  # the reader has seen enough
+        _forget_output()
+        return 1
+    except Exception as error:  # the last resort: a line for a person, a trace on request
+        if os.environ.get("DK_DEBUG"):
+            raise
+        _forget_output()
+        hint = "set DK_DEBUG=1 to see where"
+        return _failed(f"failed unexpectedly: {type(error).__name__}: {error}; {hint}", 1)
+    return status
+
+
+def _run(argv: Sequence[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show is no error
+    from drakkar.cli._parser import parse
+
+    try:
+        arguments = parse(argv)
+    except SystemExit as exit_:  # argparse has printed a help text or the version
+        return exit_.code if isinstance(exit_.code, int) else 0
+    status: int = arguments.run(arguments)
+    return status
+
+
+def _leave_on_signals(argv: Sequence[str]) -> None:
+    # A worker that is asked to stop has done as asked, however early; another command was interrupted.
+    is_worker = bool(argv) and argv[0] == "run"
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        os._exit(0 if is_worker else 128 + number)
+
+    for number in SIGNALS:
+        signal.signal(number, leave)
+
+
+def _failed(message: str, status: int) -> int:
+    if sys.stderr is not None:
+        line = "".join(char if char.isprintable() else " " for char in " ".join(message.split()))
+        print(f"drakkar: {line[:2000]}", file=sys.stderr)  # noqa: T201
+    return status
+
+
+def _forget_output() -> None:
+    """Drop what standard output still holds: the interpreter would complain when it flushes it at the end."""
+    if sys.stdout is not None:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

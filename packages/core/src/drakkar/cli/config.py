@@ -1,0 +1,44 @@
+"""`drakkar config`: the settings in effect, without their secrets."""
+
+import argparse
+import os
+
+import yaml
+
+from drakkar.cli._options import add_json_option, add_settings_options, settings_from
+from drakkar.cli._output import print_json
+from drakkar.settings import Settings, masked
+from drakkar.settings.resolve import cluster_name, provider_options, worker_name
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=["show", "check"],
+        default="show",
+        help="show: print them (default); check: only tell whether a worker would take them",
+    )
+    add_settings_options(parser)
+    add_json_option(parser, "the settings")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = settings_from(arguments)
+    if arguments.action == "check":
+        _check(settings)
+        print("the settings are fine")  # noqa: T201
+    elif arguments.json:
+        print_json(masked(settings))
+    else:
+        print(yaml.safe_dump(masked(settings), sort_keys=False, allow_unicode=True), end="")  # noqa: T201
+    return 0
+
+
+def _check(settings: Settings) -> None:
+    from drakkar.fleet.plugins import make_provider
+    from drakkar.telemetry.logs import get_logger
+
+    worker_name(settings, os.environ, settings.ui.port)
+    cluster_name(settings, os.environ)
+    make_provider(settings.fleet.registry.provider, provider_options(settings), get_logger())
