@@ -194,7 +194,7 @@ def _missing(name: str, error: str, existing: list[str]) -> str:
 
 
 def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_one_line(error)}"
+    return f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
 
 
 def _one_line(error: BaseException) -> str:

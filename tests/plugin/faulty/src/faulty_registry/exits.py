@@ -1,0 +1,3 @@
+import sys
+
+sys.exit("a script that was taken for a module")

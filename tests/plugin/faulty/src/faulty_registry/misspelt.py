@@ -1,0 +1,1 @@
+compile("def make_registry(", "misspelt", "exec")
