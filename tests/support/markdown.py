@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 from support.repository import ROOT, text_files
 
@@ -37,7 +38,7 @@ class Page:
     @property
     def prose(self) -> str:
         """The page without its fenced blocks."""
-        return re.sub(r"^```.*?^```$", "", self.text, flags=re.MULTILINE | re.DOTALL)
+        return re.sub(r"^ *```.*?^ *```$", "", self.text, flags=re.MULTILINE | re.DOTALL)
 
     def anchors(self) -> set[str]:
         """What `#...` may name: headings, lower case, without punctuation, hyphens for spaces."""
@@ -50,10 +51,10 @@ class Page:
         return re.findall(r"\]\(([^)\s]+)\)", without_code)
 
     def blocks(self) -> Iterator[Block]:
-        fence = r"^(?:<!-- (.*) -->\n)?```(.*)\n((?:.*\n)*?)```$"
+        fence = r"^(?: *<!-- (.*) -->\n)? *```(.*)\n((?:.*\n)*?) *```$"
         for match in re.finditer(fence, self.text, re.MULTILINE):
             line = self.text.count("\n", 0, match.start(2)) + 1
-            yield Block(self.file, line, info=match[2].strip(), text=match[3], mark=match[1] or "")
+            yield Block(self.file, line, info=match[2].strip(), text=dedent(match[3]), mark=match[1] or "")
 
     def tables(self) -> Iterator[list[dict[str, str]]]:
         """Every table, as rows by the names of their columns."""
