@@ -5,10 +5,11 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _GRACE_SECONDS: Final = 2
 """How long requests that are under way at the stop may take to end; a stream never does by itself."""
@@ -20,6 +21,15 @@ class _EmbeddedServer(uvicorn.Server):
         yield  # signals belong to the program that we are part of
 
 
+class _SilentProtocol(H11Protocol):
+    """Without an access log. Uvicorn's own switch would take the handlers off the logger `uvicorn.access`,
+    which may be in use by the program that we are part of."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # uvicorn's arguments, whatever they become
+        super().__init__(*args, **kwargs)
+        self.access_log = False
+
+
 class HttpServer:
     """Serves `app` on a listening socket, which it owns from then on."""
 
@@ -28,13 +38,12 @@ class HttpServer:
         self._server = _EmbeddedServer(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=_SilentProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                access_log=False,
                 server_header=False,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
+                timeout_graceful_shutdown=_GRACE_SECONDS + 1,
             )
         )
         self._task: asyncio.Task[None] | None = None
@@ -54,6 +63,9 @@ class HttpServer:
         if self._task is None:
             self._listener.close()
             return
-        await asyncio.wait({self._task}, timeout=_GRACE_SECONDS + 1)
+        await asyncio.wait({self._task}, timeout=_GRACE_SECONDS)
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()  # a client that never reads; its handler ends as after a disconnect
+        await asyncio.wait({self._task}, timeout=_GRACE_SECONDS)
         self._task.cancel()
         await asyncio.wait({self._task})
