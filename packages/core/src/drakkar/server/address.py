@@ -21,7 +21,9 @@ def listen(host: str, port: int | None) -> socket.socket:
     error: OSError | None = None
     for candidate in (*_DEFAULT_PORTS, 0) if port is None else (port,):
         try:
-            return socket.create_server((host, candidate), family=family, backlog=1024)
+            return socket.create_server(
+                (host, candidate), family=family, backlog=1024, dualstack_ipv6=_both_families(host)
+            )
         except OSError as failure:
             error = failure
             if not _taken(failure):
@@ -69,6 +71,11 @@ def _outbound(host: str) -> str | None:
 
 def _netloc(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _both_families(host: str) -> bool:
+    # The address published for a wildcard may be an IPv4 one, and it must answer.
+    return host == "::" and socket.has_dualstack_ipv6()
 
 
 def _taken(error: OSError) -> bool:
