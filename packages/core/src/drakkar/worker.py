@@ -58,18 +58,24 @@ class Worker:
         self._served: ServedIdentity | None = None
         self._server: HttpServer | None = None
         self._registry: RegistryService | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Return when the server listens, the registry has started and the state is `running`.
 
         Waits for the store at most `fleet.registry.timeout_seconds`. Raises `ConfigError` when the
-        configuration cannot work. An error or a cancellation undoes what was done so far.
+        configuration cannot work, `RuntimeError` when `stop` is called meanwhile. An error or a cancellation
+        undoes what was done so far.
         """
-        if self._served is not None or self._stopping is not None:
+        if self._starting is not None or self._stopping is not None:
             raise RuntimeError("a worker is started once; make a new one")
+        self._starting = asyncio.create_task(self._start(), name="drakkar start")
         try:
-            await self._start()
+            await asyncio.wait({self._starting})
+            if self._starting.cancelled():
+                raise RuntimeError("the worker was stopped while it started")
+            self._starting.result()
         except BaseException:
             await self.stop()
             raise
@@ -78,7 +84,8 @@ class Worker:
         """Publish `draining`, withdraw the card, stop the registry, then the server.
 
         Bounded, also when the store hangs. May be called again, and at any time: every call returns when
-        the one stop has ended. A cancellation is passed on after that, never in the middle.
+        the one stop has ended, a start that is under way ends before it begins. A cancellation is passed on
+        after that, never in the middle.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="drakkar stop")
@@ -173,6 +180,7 @@ class Worker:
         self._set_state("running")
 
     async def _stop(self) -> None:
+        await self._end_start()
         self._set_state("draining")
         try:
             if self._registry is not None:
@@ -180,6 +188,15 @@ class Worker:
         finally:
             if self._server is not None:
                 await self._server.stop()
+
+    async def _end_start(self) -> None:
+        if self._starting is None:
+            return
+        if not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        if not self._starting.cancelled():
+            self._starting.exception()  # for `start` to raise; here so that it counts as seen in any case
 
     def _set_state(self, state: WorkerState) -> None:
         self._state = state
