@@ -10,7 +10,7 @@ from drakkar.settings.models import RegistrySettings, Settings
 from drakkar.settings.text import KeyPath
 
 Kind = Literal["text", "flag", "number", "json", "option"]
-"""`json`: a map or a list. `option`: anything, inside a free-form map."""
+"""`json`: a map or a list. `option`: anything, in a free-form map."""
 
 REGISTRY: Final[KeyPath] = ("fleet", "registry")
 
@@ -31,11 +31,9 @@ def kind_of(path: KeyPath) -> Kind:
     for known, annotation in _walk(Settings, ()):
         if path == known:
             return _kind(annotation)
-    if path[:2] == REGISTRY and len(path) > 2 and path[2] not in RegistrySettings.model_fields:
-        return "json" if len(path) == 3 else "option"  # a provider's own section
-    if path[:3] == (*REGISTRY, "plugin_options"):
-        return "option"
-    return "text"
+    in_section = path[:2] == REGISTRY and len(path) > 2  # a provider's own, whether or not there is one
+    is_free = in_section and (path[2] == "plugin_options" or path[2] not in RegistrySettings.model_fields)
+    return "option" if is_free else "text"
 
 
 def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

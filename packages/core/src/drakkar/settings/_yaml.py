@@ -33,9 +33,9 @@ def read_yaml(file: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     name = one_line(str(file), 500)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if root is None:
+        if root is None or root.tag == f"{_TAG}null":
             return {}, {}
-        if not isinstance(root, yaml.MappingNode):
+        if not isinstance(root, yaml.MappingNode) or root.tag != f"{_TAG}map":
             raise _NoSettingsError("must hold a map of keys, such as 'worker_name: worker-1'", root)
         reader = _Reader()
         return reader.map(root, (), 0), reader.lines

@@ -15,8 +15,8 @@ MASK: Final = "***"
 
 _WORD: Final = r"(?:token|passw|passphrase|secret|credential|api_?-?key|private_?-?key|access_?-?key)"
 _SECRET_NAME: Final = re.compile(_WORD, re.IGNORECASE)
-_SECRET_PARAMETER: Final = re.compile(rf"([\w.%-]*{_WORD}[\w.%-]*=)[^\s&;,#]+", re.IGNORECASE)
-_USER_INFO: Final = re.compile(r"(://)\S+@|(?<!\S)[^\s/]*:\S*@")
+_SECRET_PARAMETER: Final = re.compile(rf"({_WORD}[\w.%-]*=)[^\s&;,#]+", re.IGNORECASE)
+_USER_INFO: Final = re.compile(r"(://)\S+@|(?<!\S)(?!\S*://)[^\s/]*:\S*@")
 """Greedy up to the last `@`: a password may hold a slash that should have been encoded and was not."""
 
 

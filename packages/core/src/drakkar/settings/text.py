@@ -8,7 +8,7 @@ KeyPath = tuple[str | int, ...]
 """Where a value is: keys of maps, and places in lists."""
 
 _MAX_NAME_CHARS: Final = 200
-_NEAR: Final = 0.65
+_NEAR: Final = 0.6
 """How alike (0 to 1) two keys must be for one to be offered in place of the other."""
 
 
@@ -59,6 +59,6 @@ def nearest(key: str, known: Iterable[str]) -> str | None:
 
 def _likeness(key: str, other: str) -> float:
     # Whole keys would all be alike, by the sections that they share.
-    section, _, name = key[:_MAX_NAME_CHARS].rpartition(".")
+    section, _, name = key[:_MAX_NAME_CHARS].lower().rpartition(".")
     other_section, _, other_name = other.rpartition(".")
     return SequenceMatcher(None, name, other_name).ratio() * (1 if section == other_section else 0.9)

@@ -1,0 +1,199 @@
+"""Names, folders and options that follow from the settings."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drakkar.errors import ConfigError
+from drakkar.settings import Settings, load_settings
+from drakkar.settings.resolve import (
+    cluster_name,
+    config_summary,
+    provider_options,
+    registry_folder,
+    spans_hosts,
+    worker_name,
+)
+
+NOT_NAMES = ["a\nb", "\x00", "n" * 201, "\udcff", "worker-1\n"]
+
+
+def settings(**keys: str) -> Settings:
+    return load_settings(
+        environ={},
+        overrides={"storage.dir": ""} | {key.replace("__", "."): text for key, text in keys.items()},
+    )
+
+
+def test_a_worker_has_the_name_that_is_set() -> None:
+    assert worker_name(settings(worker_name="worker-1"), {"WORKER_ID": "worker-2"}, 8080) == "worker-1"
+
+
+def test_else_it_has_the_name_in_the_environment() -> None:
+    assert worker_name(settings(), {"WORKER_ID": "worker-2"}, 8080) == "worker-2"
+
+
+def test_else_it_has_the_name_in_the_variable_that_is_named() -> None:
+    named = settings(worker_name_env="POD_NAME")
+
+    assert worker_name(named, {"WORKER_ID": "worker-2", "POD_NAME": "worker-3"}, 8080) == "worker-3"
+
+
+@pytest.mark.parametrize("environ", [{}, {"WORKER_ID": ""}])
+def test_else_its_name_is_made_of_host_and_port(environ: dict[str, str]) -> None:
+    assert worker_name(settings(), environ, 8081) == f"{socket.gethostname()}-8081"
+
+
+def test_no_variable_is_read_when_none_is_named() -> None:
+    assert worker_name(settings(worker_name_env=""), {"": "a", "WORKER_ID": "b"}, 1).endswith("-1")
+
+
+def test_without_a_port_the_process_tells_workers_apart() -> None:
+    assert worker_name(settings(), {}, None) == f"{socket.gethostname()}-{os.getpid()}"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("h" * 300, "h" * 195 + "-8080"), ("", "worker-8080"), ("a\nb", "ab-8080")]
+)
+def test_a_derived_name_is_a_valid_one(host: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+
+    assert worker_name(settings(), {}, 8080) == expected
+
+
+@pytest.mark.parametrize("name", NOT_NAMES)
+def test_a_name_in_the_environment_is_held_to_the_same_rules(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^WORKER_ID \(the variable of worker_name_env\) must "):
+        worker_name(settings(), {"WORKER_ID": name}, 8080)
+    with pytest.raises(ConfigError, match=r"^POD_CLUSTER \(the variable of cluster_name_env\) must "):
+        cluster_name(settings(cluster_name_env="POD_CLUSTER"), {"POD_CLUSTER": name})
+
+
+@pytest.mark.parametrize(
+    ("keys", "environ", "expected"),
+    [
+        ({}, {}, ""),
+        ({}, {"": "a"}, ""),
+        ({"cluster_name": "search"}, {}, "search"),
+        ({"cluster_name_env": "POD_CLUSTER"}, {}, ""),
+        ({"cluster_name_env": "POD_CLUSTER"}, {"POD_CLUSTER": "index"}, "index"),
+        ({"cluster_name": "search", "cluster_name_env": "POD_CLUSTER"}, {"POD_CLUSTER": "index"}, "search"),
+    ],
+)
+def test_a_cluster_is_set_or_in_the_environment_or_none(
+    keys: dict[str, str], environ: dict[str, str], expected: str
+) -> None:
+    assert cluster_name(settings(**keys), environ) == expected
+
+
+ALL = {"fleet__registry__filesystem__dir": "/explicit", "shared__dir": "/shared", "storage__dir": "/storage"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (ALL, (Path("/explicit"), True)),
+        (ALL | {"fleet__registry__filesystem__dir": ""}, (Path("/shared/fleet"), False)),
+        ({"storage__dir": "/storage"}, (Path("/storage/fleet"), False)),
+        ({"shared__dir": "/shared"}, (Path("/shared/fleet"), False)),
+        ({}, None),
+        (ALL | {"fleet__registry__plugin_options__dir": "/options"}, (Path("/options"), True)),
+        (ALL | {"fleet__registry__plugin_options__dir": ""}, (Path("/explicit"), True)),
+        (
+            ALL | {"fleet__registry__plugin_options__dir": "/options", "fleet__registry__provider": "other"},
+            (Path("/explicit"), True),
+        ),
+    ],
+)
+def test_the_card_folder_is_explicit_or_derived_or_none(keys: dict[str, str], expected: Any) -> None:
+    assert registry_folder(settings(**keys)) == expected
+
+
+def test_the_default_storage_folder_is_the_users_own() -> None:
+    folder = registry_folder(load_settings(environ={}))
+
+    assert folder is not None
+    assert folder[0].is_absolute()
+    assert folder[0].parts[-2:] == ("drakkar", "fleet")
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, {"dir": "", "explicit": False}),
+        ({"shared__dir": "/shared"}, {"dir": "/shared/fleet", "explicit": False}),
+        ({"fleet__registry__filesystem__dir": "/explicit"}, {"dir": "/explicit", "explicit": True}),
+        (
+            {"fleet__registry__plugin_options": '{"dir": "/options", "prune_after_seconds": 60}'},
+            {"dir": "/options", "explicit": True, "prune_after_seconds": 60},
+        ),
+        ({"fleet__registry__provider": "none"}, {}),
+        ({"fleet__registry__provider": "redis"}, {}),
+        (
+            {
+                "fleet__registry__provider": "redis",
+                "fleet__registry__redis": '{"url": "a", "db": 1}',
+                "fleet__registry__plugin_options": '{"db": 2, "tls": true}',
+                "fleet__registry__etcd": '{"endpoint": "b"}',
+            },
+            {"url": "a", "db": 2, "tls": True},
+        ),
+        (
+            {"fleet__registry__provider": "mine", "fleet__registry__mine__a": "1"},
+            {"a": 1},
+        ),
+        (
+            {
+                "fleet__registry__provider": "static",
+                "fleet__registry__static__peers": '[{"name": "worker-2", "url": "http://b/"}]',
+            },
+            {"peers": [{"name": "worker-2", "cluster": "", "url": "http://b/"}]},
+        ),
+        ({"fleet__registry__provider": "static"}, {"peers": []}),
+    ],
+)
+def test_a_provider_gets_its_section_and_the_plugin_options_on_top(
+    keys: dict[str, str], expected: dict[str, Any]
+) -> None:
+    assert provider_options(settings(**keys)) == expected
+
+
+def test_a_provider_cannot_change_the_settings_through_its_options() -> None:
+    loaded = settings(fleet__registry__provider="redis", fleet__registry__redis='{"nodes": ["a"]}')
+    provider_options(loaded)["nodes"].append("b")
+
+    assert provider_options(loaded) == {"nodes": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, False),
+        ({"storage__dir": "/storage"}, False),
+        ({"storage__dir": "/storage", "shared__dir": "/shared"}, True),
+        ({"fleet__registry__filesystem__dir": "/explicit"}, True),
+        ({"shared__dir": "/shared", "fleet__registry__provider": "none"}, False),
+        ({"shared__dir": "/shared", "fleet__registry__provider": "static"}, False),
+        ({"fleet__registry__provider": "redis"}, True),
+    ],
+)
+def test_a_store_is_seen_by_other_hosts_or_not(keys: dict[str, str], expected: bool) -> None:
+    assert spans_hosts(settings(**keys)) is expected
+
+
+def test_the_summary_is_one_line_without_secrets() -> None:
+    summary = config_summary(
+        settings(
+            fleet__registry__provider="redis",
+            fleet__registry__heartbeat_seconds="2.5",
+            fleet__registry__redis='{"url": "redis://:hidden@a/"}',
+            ui__auth_token="hidden",
+        )
+    )
+
+    assert summary.isprintable()
+    assert "hidden" not in summary
+    assert "provider=redis" in summary
+    assert "heartbeat=2.5s" in summary
