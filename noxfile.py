@@ -71,10 +71,11 @@ def install(session: nox.Session, packages: Iterable[str], *groups: str) -> None
 
 def run_tests(session: nox.Session, folder: str) -> None:
     """Run the tests of `folder`, or those that the caller named, and fail if none was executed."""
-    results = Path(os.environ.get("DRAKKAR_TEST_RESULTS", session.create_tmp())) / f"{session.name}.xml"
+    results = Path(os.environ.get("DRAKKAR_TEST_RESULTS", session.virtualenv.location))
+    junit = results / f"{session.name}.xml"
     named = any(Path(argument.partition("::")[0]).exists() for argument in session.posargs)
-    session.run("pytest", f"--junit-xml={results}", *([] if named else [folder]), *session.posargs)
-    suite = ET.parse(results).find("testsuite")
+    session.run("pytest", f"--junit-xml={junit}", *([] if named else [folder]), *session.posargs)
+    suite = ET.parse(junit).find("testsuite")
     if suite is None or int(suite.attrib["tests"]) == int(suite.attrib["skipped"]):
         session.error("no test was executed")
 
