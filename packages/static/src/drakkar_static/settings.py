@@ -1,16 +1,19 @@
 """The options of `fleet.registry.static`, checked once so that nothing later has to be.
 
 Whether a peer answers at its URL is not looked at: the list is what its author says it is.
+
+Of core only the size of a card is used, which every implementation of the card has under that name.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from drakkar.fleet.card import SCHEMA_VERSION, Card, CardError, encode_card
+from drakkar.fleet.card import MAX_CARD_BYTES
 
 MAX_NAME_CHARS: Final = 200
 
@@ -28,9 +31,9 @@ class Peer:
 
     url: str
 
-    def card(self) -> Card:
+    def card(self) -> dict[str, Any]:
         """A new card, the caller's own, with the required fields and no other: nothing else is known."""
-        return {"schema": SCHEMA_VERSION, "worker": self.name, "cluster": self.cluster, "url": self.url}
+        return {"schema": 1, "worker": self.name, "cluster": self.cluster, "url": self.url}
 
 
 def read_options(options: Mapping[str, Any]) -> tuple[Peer, ...]:
@@ -66,9 +69,11 @@ def _read_peer(key: str, entry: object) -> Peer:
     _check_url(f"{key}.url", url)
     peer = Peer(name, _text(f"{key}.cluster", entry.get("cluster", "")), url)
     try:
-        encode_card(peer.card())
-    except CardError as error:
-        raise ValueError(f"{key} does not fit on a card: {error}") from error
+        size = len(json.dumps(peer.card(), ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{key} holds half a character, which no card can carry") from None
+    if size > MAX_CARD_BYTES:
+        raise ValueError(f"{key} makes a card of {size} bytes, more than {MAX_CARD_BYTES}")
     return peer
 
 
