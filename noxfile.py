@@ -154,4 +154,5 @@ def minimums(session: nox.Session) -> None:
     lowest = {need.replace(">=", "==") for project in projects for need in project["dependencies"]}
     install(session, PACKAGES, "test")
     session.install(*(need for need in lowest if not need.startswith("drakkar-")))
-    run_tests(session, "tests/core")
+    for name in PACKAGES:
+        run_tests(session, f"tests/{name}")
