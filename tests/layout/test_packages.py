@@ -32,11 +32,11 @@ def test_a_provider_package_has_the_shape_of_the_others(package: Package) -> Non
 
 
 @every_package
-def test_a_readme_tells_how_to_install_the_package(package: Package) -> None:
-    readme = (package.folder / "README.md").read_text()
+def test_a_readme_says_what_the_package_is(package: Package) -> None:
+    heading, *text = (package.folder / "README.md").read_text().splitlines()
 
-    assert readme.startswith(f"# {package.distribution}\n")
-    assert f"pip install {package.distribution}" in readme
+    assert heading == f"# {package.distribution}"
+    assert len(text) > 5
 
 
 @every_package
