@@ -258,6 +258,8 @@ def test_entry_points_that_cannot_be_read_are_logged(install: Install, logger: R
 def test_a_finder_that_raises_is_logged_and_the_error_is_still_one_line(
     monkeypatch: pytest.MonkeyPatch, logger: RecordingLogger
 ) -> None:
+    readable = importlib.metadata.distribution("pytest")
+
     class Finder:
         @staticmethod
         def find_spec(*arguments: object) -> None:
@@ -265,6 +267,7 @@ def test_a_finder_that_raises_is_logged_and_the_error_is_still_one_line(
 
         @staticmethod
         def find_distributions(context: object) -> Iterator[importlib.metadata.Distribution]:
+            yield readable
             raise RuntimeError("the finder\nfailed")
 
     monkeypatch.setattr(sys, "meta_path", [Finder])

@@ -31,20 +31,17 @@ _LOAD_FAILED: Final = "fleet_registry_entry_point_load_failed"
 
 @dataclass(frozen=True, slots=True)
 class ProviderInfo:
-    """One entry point as `scan` found it."""
+    """One entry point as `scan` found it.
+
+    `name` is empty when the entry points of the distribution cannot be read. `chosen` tells whether a worker
+    configured with `name` would use this one. `error` is one line, None when it can be loaded.
+    """
 
     name: str
-    """The name to configure; empty when the entry points of the distribution cannot be read."""
-
     distribution: str
-    """The normalized name of the distribution."""
-
     version: str
     chosen: bool
-    """Whether a worker configured with `name` would use this one."""
-
     error: str | None
-    """Why it cannot be used, one line; None when it can be loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +120,9 @@ def scan() -> list[ProviderInfo]:
     """Load every provider and tell what became of it, sorted by name, the preferred one first."""
     candidates, unreadable = _find()
     infos = [ProviderInfo("", distribution, "", False, error) for distribution, error in unreadable]
-    for name in sorted(candidates):
+    for name, ranked in sorted(candidates.items()):
         taken = False
-        for candidate in candidates[name]:
+        for candidate in ranked:
             error: str | None = None
             try:
                 _load(candidate.entry_point)
@@ -146,7 +143,6 @@ def _find() -> tuple[dict[str, list[_Candidate]], list[tuple[str, str]]]:
     found: dict[str, list[_Candidate]] = {}
     unreadable: list[tuple[str, str]] = []
     seen: set[str] = set()
-    distribution = ""
     try:
         for dist in importlib.metadata.distributions():
             distribution = "unknown"
@@ -163,7 +159,7 @@ def _find() -> tuple[dict[str, list[_Candidate]], list[tuple[str, str]]]:
             except Exception as error:  # noqa: BLE001 - metadata is a file of somebody else's, and reported
                 unreadable.append((distribution, _named(error)))
     except Exception as error:  # noqa: BLE001 - finders on sys.meta_path are other people's code
-        unreadable.append((distribution, _named(error)))
+        unreadable.append(("", _named(error)))
     for ranked in found.values():
         ranked.sort(key=lambda candidate: (candidate.is_ours, candidate.distribution))
     return found, unreadable
