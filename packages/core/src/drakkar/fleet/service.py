@@ -53,7 +53,8 @@ class RegistryHealth:
     provider: str
     snapshot_age_seconds: float
     failing: dict[str, float]
-    """Seconds since the first failure of each operation that now fails; empty when all is well."""
+    """Seconds since the first failure of each operation that now fails; empty when all is well. `start` is
+    among them when the configured provider could not start."""
 
 
 class RegistryService:
@@ -85,6 +86,7 @@ class RegistryService:
         self._published_once = asyncio.Event()
         self._peers: tuple[ListedCard, ...] = ()
         self._listed_at = self._refreshed_at = clock.elapsed()
+        self._start_failed_at: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
         metrics.watch(self.count, self.snapshot_age_seconds)
 
@@ -101,6 +103,7 @@ class RegistryService:
             if isinstance(error.cause, ProviderConfigError):
                 raise ConfigError(str(error.cause)) from error.cause
             self._logger.error("fleet_registry_start_failed", provider=self._name, error=str(error))
+            self._start_failed_at = self._clock.elapsed()
             await self._stop_provider(AFTER_FAILURE_SECONDS)
             self._name, self._provider = "none", NoRegistry()
             return  # no loops: the growing age of the snapshot tells that nobody looks
@@ -153,6 +156,7 @@ class RegistryService:
     def health(self) -> RegistryHealth:
         now = self._clock.elapsed()
         since = {op: self._calls.failing_since(op) for op in ("publish", "list")}
+        since |= {"start": self._start_failed_at}
         failing = {op: now - at for op, at in since.items() if at is not None}
         return RegistryHealth(self._name, self.snapshot_age_seconds(), failing)
 
