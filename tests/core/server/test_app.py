@@ -1,0 +1,178 @@
+"""Probes, metrics and the description of the API."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from drakkar.fleet.testkit import make_card
+from drakkar.worker import Worker
+from prometheus_client.parser import text_string_to_metric_families
+from support.scripted import Script, fails, hangs, stranger
+from support.waiting import until
+from support.workers import get, make_worker
+
+# Of the registry: type, and the label with its values.
+METRICS: dict[str, tuple[str, dict[str, set[str]]]] = {
+    "drakkar_fleet_peers": ("gauge", {"state": {"online", "offline", "unknown"}}),
+    "drakkar_fleet_registry_errors": ("counter", {"op": {"publish", "list", "withdraw"}}),
+    "drakkar_fleet_registry_duration_seconds": ("histogram", {"op": {"publish", "list", "withdraw"}}),
+    "drakkar_fleet_registry_snapshot_age_seconds": ("gauge", {}),
+    "drakkar_fleet_duplicate_worker_name": ("counter", {}),
+}
+
+
+async def ready(worker: Worker) -> dict[str, Any]:
+    answer = await get(worker, "readyz")
+    assert answer.status_code == 200
+    told: dict[str, Any] = json.loads(answer.content, parse_constant=pytest.fail)
+    return told
+
+
+async def test_is_healthy_while_its_loop_answers(script: Script) -> None:
+    script.on |= dict.fromkeys(("publish", "list"), fails(OSError("gone")))
+    async with make_worker() as worker:
+        answer = await get(worker, "healthz")
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_is_ready_when_it_runs(script: Script) -> None:
+    async with make_worker() as worker:
+        await until(lambda: "list" in script.calls)
+        told = await ready(worker)
+        age = told["registry"].pop("snapshot_age_seconds")
+        assert 0 <= age < 5
+        assert told == {
+            "ready": True,
+            "state": "running",
+            "registry": {"provider": "scripted", "failing_for_seconds": {}},
+        }
+
+
+@pytest.mark.parametrize("how", [fails(OSError("gone")), hangs])
+async def test_stays_ready_while_the_store_fails_and_tells_since_when(script: Script, how: Any) -> None:
+    async with make_worker(fleet__registry__timeout_seconds="0.2") as worker:
+        await until(lambda: len(script.workers()) == 1)
+        began = time.monotonic()
+        script.on |= {"publish": how, "list": how}
+
+        def failing() -> dict[str, float]:
+            health = worker.registry_health()
+            assert health is not None
+            return health.failing
+
+        await until(lambda: failing().keys() == {"publish", "list"})
+        first = (await ready(worker))["registry"]
+        await until(lambda: failing()["publish"] > first["failing_for_seconds"]["publish"] + 0.3)
+        second = (await ready(worker))["registry"]
+        for op in ("publish", "list"):
+            assert 0 <= first["failing_for_seconds"][op] < second["failing_for_seconds"][op]
+            assert second["failing_for_seconds"][op] <= time.monotonic() - began
+        assert first["snapshot_age_seconds"] < second["snapshot_age_seconds"]
+        script.on.clear()
+        await until(lambda: failing() == {})
+        assert (await ready(worker))["registry"]["failing_for_seconds"] == {}
+
+
+async def test_stays_ready_when_the_store_could_not_start_and_tells_since_when(script: Script) -> None:
+    script.on["start"] = fails(OSError("no route"))
+    async with make_worker() as worker:
+        told = await ready(worker)
+        assert told["registry"]["provider"] == "none"
+        assert told["registry"]["failing_for_seconds"]["start"] >= 0
+
+
+async def test_is_ready_without_a_registry(script: Script) -> None:
+    async with make_worker(provider="none") as worker:
+        assert (await ready(worker))["registry"]["provider"] == "none"
+
+
+# -- metrics
+
+
+async def families(worker: Worker) -> dict[str, Any]:
+    answer = await get(worker, "metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+
+async def test_has_every_metric_of_the_registry_from_the_start(script: Script) -> None:
+    async with make_worker() as worker:
+        found = await families(worker)
+    for name, (kind, labels) in METRICS.items():
+        family = found[name]
+        assert family.type == kind, name
+        values: dict[str, set[str]] = {}
+        for sample in family.samples:
+            for label, value in sample.labels.items():
+                values.setdefault(label, set()).add(value)
+        values.pop("le", None)
+        assert values == labels, name
+
+
+async def test_counters_and_histograms_have_the_names_that_others_ask_for(script: Script) -> None:
+    async with make_worker() as worker:
+        text = (await get(worker, "metrics")).text
+    for name in (
+        'drakkar_fleet_peers{state="online"}',
+        'drakkar_fleet_registry_errors_total{op="publish"}',
+        'drakkar_fleet_registry_duration_seconds_bucket{le="+Inf",op="list"}',
+        'drakkar_fleet_registry_duration_seconds_count{op="withdraw"}',
+        "drakkar_fleet_registry_snapshot_age_seconds",
+        "drakkar_fleet_duplicate_worker_name_total",
+    ):
+        assert f"\n{name} " in text, name
+
+
+async def test_metrics_follow_what_happens(script: Script) -> None:
+    script.strangers = [
+        stranger(make_card("worker-2"), 1.0),
+        stranger(make_card("worker-3"), 100.0),
+        stranger(make_card("worker-4"), None),
+        stranger(make_card("worker-1", instance="0123456789abcdef"), 1.0),
+    ]
+    async with make_worker() as worker:
+        await until(lambda: len(worker.peers()) == 3)
+        script.on["publish"] = fails(OSError("gone"))
+        calls = script.calls.count("publish")
+        await until(lambda: script.calls.count("publish") > calls + 1)
+        found = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in (await families(worker)).values()
+            for sample in family.samples
+        }
+        script.on.clear()
+    assert [found["drakkar_fleet_peers", state] for state in ("online", "offline", "unknown")] == [1, 1, 1]
+    assert found["drakkar_fleet_registry_errors_total", "publish"] >= 1
+    assert found["drakkar_fleet_registry_errors_total", "list"] == 0
+    assert found["drakkar_fleet_registry_duration_seconds_count", "list"] >= 1
+    assert found["drakkar_fleet_duplicate_worker_name_total",] == 1
+    assert found["drakkar_fleet_registry_snapshot_age_seconds",] < 5
+
+
+# -- the description
+
+
+async def test_describes_its_api(script: Script) -> None:
+    async with make_worker() as worker:
+        document = (await get(worker, "openapi.json")).raise_for_status().json()
+        assert document["openapi"].startswith("3.")
+        assert document["info"]["version"] == worker.served.identity.version
+    assert set(document["paths"]) == {
+        "/api/v1/workers",
+        "/api/v1/identity",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
+
+
+@pytest.mark.parametrize("path", ["docs", "redoc"])
+async def test_has_no_page_that_loads_its_viewer_from_elsewhere(script: Script, path: str) -> None:
+    async with make_worker() as worker:
+        assert (await get(worker, path)).status_code == 404
+
+
+async def test_what_does_not_exist_is_not_found(script: Script) -> None:
+    async with make_worker() as worker:
+        assert (await get(worker, "nowhere")).status_code == 404
