@@ -1,0 +1,77 @@
+"""The options of the provider, checked. Nothing here looks at the disk."""
+
+import difflib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+_SECTION: Final = "fleet.registry.filesystem"
+DIR_KEY: Final = f"{_SECTION}.dir"
+_FOREVER: Final = 1e11  # some three thousand years; above that, nanoseconds would be beyond all file times
+
+
+@dataclass(frozen=True, slots=True)
+class FilesystemSettings:
+    """Options that hold."""
+
+    dir: Path
+    """The cards are in its folder `workers`. Absolute; need not exist."""
+
+    explicit: bool = True
+    """The user chose `dir`, so it must work at start; a derived folder is best effort."""
+
+    prune_after_seconds: float | None = None
+    """Delete cards older than this; None: what the worker says at `start`."""
+
+
+_KNOWN: Final = tuple(FilesystemSettings.__dataclass_fields__)
+
+
+def read_settings(options: Mapping[str, Any]) -> FilesystemSettings:
+    """Return the settings in `options`.
+
+    Raises `ValueError`, one line that names the option, when one is unknown, missing or no good.
+    """
+    for key in options:
+        if key not in _KNOWN:
+            (nearest,) = difflib.get_close_matches(str(key), _KNOWN, n=1, cutoff=0.0)
+            raise ValueError(f"{_SECTION} has no option {str(key)!r}, did you mean {nearest}?")
+    return FilesystemSettings(
+        dir=_folder(options.get("dir", "")),
+        explicit=_flag(options.get("explicit", True)),
+        prune_after_seconds=_seconds(options.get("prune_after_seconds")),
+    )
+
+
+def _folder(value: object) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"{DIR_KEY} must be a path, not {type(value).__name__}")
+    text = os.fspath(value)
+    if not isinstance(text, str):
+        raise ValueError(f"{DIR_KEY} must be a path in text, not in bytes")
+    if not text.strip():
+        raise ValueError(f"{DIR_KEY} is empty: name a folder that every worker of the fleet sees")
+    try:
+        usable = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{DIR_KEY} holds a character that no path can have: {text!r}")
+    return Path(text).absolute()
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{_SECTION}.explicit must be true or false, not {type(value).__name__}")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{_SECTION}.prune_after_seconds must be a number of seconds above 0, not {value!r}")
+    return float(min(value, _FOREVER))
