@@ -3,12 +3,14 @@
 A program that embeds a worker sees our events in its own logging, as text with `event` and `fields` as
 attributes of the record, and decides where they go. `configure_logging` is for our own commands only.
 
-Passwords in the user-info of an address are masked in every field, also in text that a store's client
-library has written into its error message.
+A field may have any value: it becomes plain data, and what JSON does not have is shown as its `repr`.
+Passwords in the user-info of an address and secret parameters are masked in every text, also in one that a
+store's client library has written into its error message.
 """
 
 import json
 import logging
+import math
 import re
 import sys
 from datetime import UTC, datetime
@@ -20,7 +22,17 @@ from structlog.typing import EventDict, WrappedLogger
 LogFormat = Literal["auto", "console", "json"]
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
-_USER_INFO: Final = re.compile(r"(?<=://)[^\s/?#]*@")
+_USER_INFO: Final = re.compile(r"(?<=://)\S*@")
+"""Greedy up to the last `@`: a password may hold characters that should have been encoded and were not."""
+
+_SECRET_PARAMETER: Final = re.compile(
+    r"((?:token|passw|passphrase|secret|credential|(?:api|private|access)_?-?key)[\w.-]*=)(?!\d+\b)[^\s&;,#]+",
+    re.IGNORECASE,
+)
+"""Spares numbers: a fencing token is none that opens anything."""
+
+_MAX_DEPTH: Final = 8
+_COLORS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
 
 
 def get_logger() -> structlog.stdlib.BoundLogger:
@@ -49,36 +61,82 @@ def configure_logging(level: str, fmt: LogFormat = "auto") -> None:
     logging.getLogger("drakkar").setLevel(level.upper())
 
 
-def masked(value: Any) -> Any:
-    """`value`, with the user-info of every address in a text replaced."""
-    return _USER_INFO.sub("***@", value) if isinstance(value, str) else value
+def mask_text(text: str) -> str:
+    """`text`, with the user-info of every address and the value of every secret parameter replaced."""
+    return _SECRET_PARAMETER.sub(r"\g<1>***", _USER_INFO.sub("***@", text))
+
+
+def _plain(value: Any, depth_left: int = _MAX_DEPTH) -> Any:
+    """`value` as data that JSON has, with all texts masked."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return mask_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, int):
+        return value if value.bit_length() <= 1024 else f"{value:#x}"[:200]  # longer ones refuse to be shown
+    if isinstance(value, list | tuple) and depth_left:
+        return [_plain(inner, depth_left - 1) for inner in value]
+    if isinstance(value, dict) and depth_left:
+        return {_key(key): _plain(inner, depth_left - 1) for key, inner in value.items()}
+    return _repr(value)
+
+
+def _key(key: Any) -> str:
+    return mask_text(key) if isinstance(key, str) else _repr(key)
+
+
+def _repr(value: object) -> str:
+    try:
+        return mask_text(repr(value))
+    except Exception:  # noqa: BLE001  what cannot be shown must not stop who tells of it
+        return f"<{type(value).__name__}>"
 
 
 def _to_record(_logger: WrappedLogger, _method: str, event_dict: EventDict) -> EventDict:
     event = event_dict.pop("event")
-    fields = {key: masked(value) for key, value in event_dict.items()}
+    fields = {key: _plain(value) for key, value in event_dict.items()}
     text = " ".join([str(event), *(f"{key}={value!r}" for key, value in fields.items())])
     return {"msg": text, "extra": {"event": event, "fields": fields}}
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What both formats show; records of other libraries have their message as the event."""
-    moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    head = {"timestamp": moment.replace("+00:00", "Z"), "level": record.levelname.lower()}
-    if hasattr(record, "fields"):
-        return {**record.fields, **head, "event": getattr(record, "event", "")}
-    return {**head, "logger": record.name, "event": masked(record.getMessage())}
+class _Formatter(logging.Formatter):
+    """What both formats show. Records of other libraries have their message as the event."""
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {"timestamp": moment.replace("+00:00", "Z"), "level": record.levelname.lower()}
+        fields = getattr(record, "fields", None)
+        if record.name == "drakkar" and isinstance(fields, dict):
+            head["event"] = str(getattr(record, "event", ""))
+            return head | {f"{key}_" if key in head else key: value for key, value in fields.items()}
+        head |= {"event": mask_text(record.getMessage()), "logger": record.name}
+        if record.exc_info:
+            head["exception"] = mask_text(self.formatException(record.exc_info))
+        return head
 
 
-class _JsonFormatter(logging.Formatter):
+class _JsonFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(_fields(record), default=repr)
+        return json.dumps(self.fields(record))
 
 
-class _ConsoleFormatter(logging.Formatter):
+class _ConsoleFormatter(_Formatter):
     def __init__(self, colors: bool) -> None:
         super().__init__()
-        self._render = structlog.dev.ConsoleRenderer(colors=colors)
+        self._colors = colors
 
     def format(self, record: logging.LogRecord) -> str:
-        return str(self._render(None, record.levelname.lower(), _fields(record)))
+        fields = self.fields(record)
+        moment, level, event = (fields.pop(key) for key in ("timestamp", "level", "event"))
+        trace = fields.pop("exception", None)
+        color, reset = (_COLORS.get(level, ""), "\x1b[0m") if self._colors else ("", "")
+        # As reprs, since a name on a card may hold what a terminal obeys.
+        shown = " ".join(f"{key}={value!r}" for key, value in fields.items())
+        line = f"{moment} {color}{level:<8}{reset} {_printable(event)}  {shown}".rstrip()
+        return line if trace is None else f"{line}\n{_printable(str(trace))}"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
