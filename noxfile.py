@@ -122,7 +122,10 @@ def types(session: nox.Session) -> None:
     """Check types, strictly, of everything."""
     install(session, PACKAGES, "test", "types")
     session.run("mypy", *(f"packages/{name}/src" for name in PACKAGES))
-    session.run("mypy", "--explicit-package-bases", "noxfile.py", "tests", "scripts", "benchmarks")
+    folders = [
+        name for name in ("tests", "scripts", "benchmarks", "examples") if any(Path(name).rglob("*.py"))
+    ]
+    session.run("mypy", "--explicit-package-bases", "noxfile.py", *folders)
 
 
 @nox.session(tags=["gate"])
