@@ -58,7 +58,7 @@ class Intake:
         for listed in listing:
             card, age = listed.card, _age(listed.age_seconds)
             worker = _name(card)
-            if worker not in self._accepted or self._accepted[worker] != card:
+            if not self._is_known(worker, card):
                 checked += 1
                 if checked % _BATCH == 0:
                     await asyncio.sleep(0)
@@ -74,6 +74,13 @@ class Intake:
         self._accepted = {worker: peer.card for worker, peer in peers.items()}
         self._metrics.invalid_cards.set(refused)
         return tuple(peers[worker] for worker in sorted(peers))
+
+    def _is_known(self, worker: str, card: Card) -> bool:
+        known = self._accepted.get(worker)
+        try:
+            return known is not None and known == card and card["schema"] is not True  # which is equal to 1
+        except Exception:  # noqa: BLE001  as in `_check`, which then has to decide
+            return False
 
     def _check(self, worker: str, card: Card) -> bool:
         try:
