@@ -27,7 +27,14 @@ from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
 from drakkar.server.http import HttpServer
 from drakkar.settings import Settings
-from drakkar.settings.resolve import cluster_name, provider_options, registry_folder, worker_name
+from drakkar.settings.resolve import (
+    cluster_name,
+    config_summary,
+    provider_options,
+    registry_folder,
+    spans_hosts,
+    worker_name,
+)
 from drakkar.telemetry.logs import get_logger
 from drakkar.telemetry.metrics import RegistryMetrics
 
@@ -169,7 +176,7 @@ class Worker:
             started_at=self._started_at,
         )
         self._served = ServedIdentity(
-            identity, host, port, settings.fleet.registry.provider, _summary(settings)
+            identity, host, port, settings.fleet.registry.provider, config_summary(settings)
         )
         if self._server is not None:
             await self._server.start()
@@ -247,29 +254,10 @@ class Worker:
         )
 
     def _warn_of_loopback(self, url: str, host: str) -> None:
-        if self._settings.ui.public_url or not is_loopback(host) or not _spans_hosts(self._settings):
+        if self._settings.ui.public_url or not is_loopback(host) or not spans_hosts(self._settings):
             return
         self._logger.warning(
             "fleet_url_is_loopback",
             url=url,
             hint="peers on other hosts cannot reach this address: set ui.host or ui.public_url",
         )
-
-
-def _summary(settings: Settings) -> str:
-    """The configuration in one line, without anything that could be secret."""
-    registry = settings.fleet.registry
-    return (
-        f"registry={registry.provider} heartbeat={registry.heartbeat_seconds:g}s"
-        f" refresh={registry.refresh_seconds:g}s offline_after={registry.offline_after_seconds:g}s"
-    )
-
-
-def _spans_hosts(settings: Settings) -> bool:
-    """Whether the fleet may have workers on other hosts: always, but for a folder of this host's own."""
-    registry = settings.fleet.registry
-    if registry.provider == "none":
-        return False
-    folder = registry_folder(settings)
-    own_folder = folder is not None and not folder[1] and not settings.shared.dir
-    return not (registry.provider == "filesystem" and own_folder)
