@@ -1,4 +1,3 @@
-# ruff: noqa: INP001  a script, and no part of a package
 """A worker of the fleet inside a program that has an event loop, signal handling and logging of its own.
 
     python examples/embedding/app.py worker-1
