@@ -23,27 +23,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         status = _run(argv)
-        if sys.stdout is not None:  # None when the process was started with it closed
-            sys.stdout.flush()  # here, where a full disk can still be reported
+        sys.stdout.flush()  # here, where a full disk can still be reported
     except ConfigError as error:
         return _failed(str(error), 2)
     except DrakkarError as error:
         return _failed(str(error), 1)
     except BrokenPipeError:  # the reader has seen enough
-        _forget_output()
+        forget_output()
         return 1
     except Exception as error:  # the last resort: a line for a person, a trace on request
         if os.environ.get("DK_DEBUG"):
             raise
-        _forget_output()
+        forget_output()
         hint = "set DK_DEBUG=1 to see where"
         return _failed(f"failed unexpectedly: {type(error).__name__}: {error}; {hint}", 1)
     return status
 
 
 def _run(argv: Sequence[str]) -> int:
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if hasattr(stream, "reconfigure"):  # not so when a test has put something else there
             stream.reconfigure(errors="backslashreplace")  # what the terminal cannot show is no error
     from drakkar.cli._parser import parse
 
@@ -53,6 +53,13 @@ def _run(argv: Sequence[str]) -> int:
         return exit_.code if isinstance(exit_.code, int) else 0
     status: int = arguments.run(arguments)
     return status
+
+
+def _open_closed_streams() -> None:
+    # Started with a standard stream closed, the process would write into whatever it opens next.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - takes the lowest free number
 
 
 def _leave_on_signals(argv: Sequence[str]) -> None:
@@ -67,15 +74,14 @@ def _leave_on_signals(argv: Sequence[str]) -> None:
 
 
 def _failed(message: str, status: int) -> int:
-    if sys.stderr is not None:
-        line = "".join(char if char.isprintable() else " " for char in " ".join(message.split()))
-        print(f"drakkar: {line[:2000]}", file=sys.stderr)  # noqa: T201
+    line = "".join(char if char.isprintable() else " " for char in " ".join(message.split()))
+    print(f"drakkar: {line[:2000]}", file=sys.stderr)  # noqa: T201
     return status
 
 
-def _forget_output() -> None:
-    """Drop what standard output still holds: the interpreter would complain when it flushes it at the end."""
-    if sys.stdout is not None:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
+def forget_output() -> None:
+    """Drop what standard output holds, and will hold: it cannot be written, and the interpreter would say so
+    at the end, in many lines."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

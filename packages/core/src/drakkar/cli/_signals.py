@@ -69,8 +69,7 @@ def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
 
 def _end_within(seconds: float, status: int) -> None:
     def give_up() -> None:
-        if sys.stderr is not None:
-            print("drakkar: something did not end in time; leaving without it", file=sys.stderr)  # noqa: T201
+        print("drakkar: something did not end in time; leaving without it", file=sys.stderr)  # noqa: T201
         os._exit(status)
 
     timer = threading.Timer(seconds, give_up)

@@ -2,9 +2,9 @@
 
 import argparse
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
+from drakkar.cli._entry import forget_output
 from drakkar.cli._options import add_settings_options, settings_from
 from drakkar.cli._signals import run_until_signal, unless
 from drakkar.settings import Settings
@@ -63,6 +63,8 @@ async def _start(worker: "Worker") -> bool:
 
 
 def _announce(worker: "Worker") -> None:
-    line = f"{one_line(worker.name)} runs, without a server" if worker.url is None else ""
-    with contextlib.suppress(OSError):  # a worker does not end because nobody reads its first line
-        print(line or f"{one_line(worker.name)} runs at {one_line(worker.url or '', 1000)}", flush=True)  # noqa: T201
+    where = "without a server" if worker.url is None else f"at {one_line(worker.url, 1000)}"
+    try:
+        print(f"{one_line(worker.name)} runs {where}", flush=True)  # noqa: T201
+    except OSError:  # a worker does not end because nobody reads its first line
+        forget_output()

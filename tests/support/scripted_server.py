@@ -1,0 +1,61 @@
+"""An HTTP server that answers as a test says, also in ways that no server should."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+Send = Callable[[bytes], None]
+Reply = Callable[[Send], None]
+
+
+@dataclass
+class Server:
+    """Answers each request with the next of `replies`, and with the last one from then on; keeps what was
+    asked."""
+
+    replies: list[Reply]
+    url: str = ""
+    requests: list[str] = field(default_factory=list)
+
+    def answer(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(60)
+            asked = b""
+            while b"\r\n\r\n" not in asked:
+                if not (data := connection.recv(65536)):
+                    return
+                asked += data
+            self.requests.append(asked.decode())
+            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+            with suppress(OSError):  # the client has seen enough
+                reply(connection.sendall)
+
+
+@contextmanager
+def serving(*replies: Reply) -> Iterator[Server]:
+    server = Server(list(replies))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=server.answer, args=[connection], daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def reply(body: bytes, status: str = "200 OK", *headers: str) -> Reply:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
+    return lambda send: send("\r\n".join(lines).encode() + body)
