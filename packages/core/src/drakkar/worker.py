@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -37,6 +37,8 @@ from drakkar.settings.resolve import (
 )
 from drakkar.telemetry.logs import get_logger
 from drakkar.telemetry.metrics import RegistryMetrics
+
+_REFRESH_JITTER: Final = 0.2
 
 
 class Worker:
@@ -241,6 +243,7 @@ class Worker:
             refresh_seconds=registry.refresh_seconds,
             offline_after_seconds=registry.offline_after_seconds,
             timeout_seconds=registry.timeout_seconds,
+            refresh_jitter=_REFRESH_JITTER,
         )
         return RegistryService(
             registry.provider,

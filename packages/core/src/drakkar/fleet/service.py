@@ -7,6 +7,7 @@ its ages go on growing.
 
 import asyncio
 import math
+import random
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,10 @@ class RegistryTiming:
     refresh_seconds: float = 15.0
     offline_after_seconds: float = 30.0
     timeout_seconds: float = 5.0
+    refresh_jitter: float = 0.0
+    """The part of `refresh_seconds`, at random, by which each refresh comes earlier. In step with its own
+    heartbeat a worker always reads right after it wrote, and never sees the card of a second process of its
+    name, which writes in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,8 @@ class RegistryService:
             with suppress(CallError):  # counted and logged; the last snapshot stays
                 self._peers = await self._calls.run("list", self._list, self._timing.timeout_seconds)
                 self._listed_at, self._refreshed_at = listed_at, self._clock.elapsed()
-            await self._clock.sleep(self._timing.refresh_seconds)
+            early = self._timing.refresh_jitter * random.random()  # noqa: S311  no secret
+            await self._clock.sleep(self._timing.refresh_seconds * (1 - early))
 
     async def _list(self) -> tuple[ListedCard, ...]:
         return await self._intake.accept(await self._provider.list())
