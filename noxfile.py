@@ -40,6 +40,7 @@ os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *{str(path.parent): 0 
 
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
+nox.options.allow_parallel = True  # `nox -j auto`: side by side, but for those that need the machine alone
 nox.options.sessions = [
     *(f"{name}-{version}" for name in PACKAGES for version in FOUND),
     *("e2e", "layout", "lint", "types", "docs", "build"),
@@ -93,7 +94,7 @@ for _name in PACKAGES:
     declare_package(_name)
 
 
-@nox.session(tags=["gate"])
+@nox.session(tags=["gate"], allow_parallel=False)
 def e2e(session: nox.Session) -> None:
     """Test fleets of real processes, with every package installed."""
     install(session, PACKAGES, "test")
@@ -142,7 +143,7 @@ def build(session: nox.Session) -> None:
     run_tests(session, "tests/build")
 
 
-@nox.session(default=False)
+@nox.session(default=False, allow_parallel=False)
 def bench(session: nox.Session) -> None:
     """Measure speed: print tables and write JSON."""
     install(session, PACKAGES, "test")
