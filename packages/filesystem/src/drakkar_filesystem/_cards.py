@@ -181,7 +181,7 @@ class Cards:
         if self._sample is None:
             return None
         mtime_ns, at, device = self._sample
-        if device != self._folder.device:  # mounted anew since, perhaps from a server with another clock
+        if device != self._folder.device:  # mounted anew, perhaps from another server with another clock
             return None
         return mtime_ns + round((self._clock() - at) * _NS)
 

@@ -14,6 +14,7 @@ from typing import Final
 from drakkar_filesystem._client import Proceed
 
 WORKERS: Final = "workers"
+LEASES: Final = "leases"
 
 # O_PATH needs no right to read the folder, only to pass through it.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -30,7 +31,7 @@ def naming(path: Path | str) -> Iterator[None]:
 
 
 class Folder:
-    """The folder `<dir>/workers`.
+    """The folder `<dir>/workers`, or another one there. Used by one thread at a time.
 
     It knows where it was found, so that an empty mount point is not taken for it: a folder that lived on a
     mounted file system and now would be on the file system *around* the mount point is refused, for reading
@@ -38,8 +39,8 @@ class Folder:
     that was absent from the very first call, and one whose device is that of its surroundings (a bind mount).
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path: Final = path / WORKERS
+    def __init__(self, path: Path, name: str = WORKERS) -> None:
+        self.path: Final = path / name
         self._top = path
         self.device: int | None = None
         """Of the file system where the folder was found last; None before that."""
@@ -70,7 +71,8 @@ class Folder:
             device = os.fstat(descriptor).st_dev
             self._refuse_unmounted(device)
             if device != self.device:
-                self.device, self._device_around = device, self._find_device_around(device)
+                self._device_around = self._find_device_around(device)
+                self.device = device
         except BaseException:
             os.close(descriptor)
             raise
