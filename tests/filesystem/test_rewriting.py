@@ -69,7 +69,7 @@ asyncio.run(main())
 """
 
 
-ROUNDS = {"disk": 150, "memory": 1000}
+ROUNDS = {"disk": 100, "memory": 1000}
 
 
 @pytest.fixture(params=ROUNDS)
