@@ -1,4 +1,4 @@
-"""Cards of a fleet as files in a shared folder: the provider `filesystem`.
+"""Cards and leases of a fleet as files in a shared folder: the provider `filesystem`.
 
 Only the factory is here. Importing it opens nothing and loads nothing else.
 """
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from drakkar_filesystem.leases import FilesystemLeases
     from drakkar_filesystem.registry import FilesystemRegistry
 
 __all__ = ["make_registry"]
@@ -20,6 +21,12 @@ class _Factory:
         from drakkar_filesystem.registry import FilesystemRegistry
 
         return FilesystemRegistry(options)
+
+    def lease_backend(self, options: Mapping[str, Any]) -> "FilesystemLeases":
+        """Return a lease backend that is not yet started; raises as a call does."""
+        from drakkar_filesystem.leases import FilesystemLeases
+
+        return FilesystemLeases(options)
 
 
 make_registry: Final = _Factory()

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from drakkar_filesystem._generations import READ, place_opened, remove
+from drakkar_filesystem._generations import READ, names_in, place_opened, remove
 from drakkar_filesystem._lease_record import MAX_TTL_SECONDS, Record, place_of
 
 HOLDERS: Final = ".holders"
@@ -94,7 +94,7 @@ class Holders:
         """Delete files of processes that have long been gone, as far as that can be done."""
         with suppress(OSError), place_opened(leases, HOLDERS) as folder:
             now_ns = os.fstat(self._file).st_mtime_ns
-            for name in os.listdir(folder):
+            for name in names_in(folder):
                 with suppress(OSError):
                     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
                     if found.st_mtime_ns < now_ns - _OLD_NS and name != self._name:

@@ -95,31 +95,30 @@ def decode(data: bytes) -> Record | None:
         return None
     try:
         fields = json.loads(data)
-        record = Record(**{field: fields[field] for field in Record.__dataclass_fields__})
+        known = {field: fields[field] for field in Record.__dataclass_fields__}
+        return Record(**known) if _holds(known) else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return record if _holds(record) else None
 
 
 def is_unchanged(data: bytes, written: bytes, counter: int) -> bool:
     """Whether `data` is what we wrote, with a counter that we have set: at most `counter`."""
+    if data[:COUNTER_AT] != _HEAD or data[_AFTER_COUNTER:] != written[_AFTER_COUNTER:]:
+        return False
     try:
-        found = int(data[COUNTER_AT:_AFTER_COUNTER])
+        return int(data[COUNTER_AT:_AFTER_COUNTER]) <= counter
     except ValueError:
         return False
-    return data[:COUNTER_AT] == _HEAD and data[_AFTER_COUNTER:] == written[_AFTER_COUNTER:] and found <= counter
 
 
-def _holds(record: Record) -> bool:
-    texts = (record.name, record.holder, record.claim, record.instance)
-    numbers = (record.device, record.inode)
-    ttl = record.ttl_seconds
+def _holds(fields: dict[str, Any]) -> bool:
+    texts = ("name", "holder", "claim", "instance")
+    ttl = fields["ttl_seconds"]
     return (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(record.boot_id, str | None)
-        and isinstance(record.released, bool)
-        and all(number is None or type(number) is int for number in numbers)
-        and isinstance(ttl, int | float)
-        and not isinstance(ttl, bool)
+        all(isinstance(fields[key], str) for key in texts)
+        and isinstance(fields["boot_id"], str | None)
+        and isinstance(fields["released"], bool)
+        and all(fields[key] is None or type(fields[key]) is int for key in ("device", "inode"))
+        and type(ttl) in (int, float)
         and 0 < ttl <= MAX_TTL_SECONDS
     )

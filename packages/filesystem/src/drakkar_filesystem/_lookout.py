@@ -12,13 +12,13 @@ from drakkar.leases.backend import LeaseInfo
 from drakkar_filesystem._candidate import Candidate
 from drakkar_filesystem._client import Proceed
 from drakkar_filesystem._folder import Folder
-from drakkar_filesystem._generations import look
+from drakkar_filesystem._generations import look, names_in
 from drakkar_filesystem._holders import Holders
 from drakkar_filesystem._lease_record import Record, name_of, place_of
 from drakkar_filesystem._notices import Notices
 from drakkar_filesystem._watches import Watches
 
-LOOK_ANYHOW_SECONDS: Final = 5.0
+LOOK_ANYHOW_SECONDS: Final = 10.0
 """How long the kernel's silence is trusted about a lease whose holder is on this host."""
 
 
@@ -40,6 +40,8 @@ class Lookout:
         self._watches = watches
         self._notices = notices
         self._clock = clock
+        self.blind = True
+        """Whether the last look was at leases of which the kernel may not tell everything."""
 
     def free_among(self, names: Iterable[str], proceed: Proceed) -> frozenset[str]:
         """Those that were given back, have run out, or are not what they were when they were refused.
@@ -47,6 +49,7 @@ class Lookout:
         One that cannot be looked at is left out. Raises `OSError` when the folder cannot be used.
         """
         free = set()
+        self.blind = False
         dead: dict[tuple[str, int | None], bool] = {}
         try:
             with self._folder.opened(proceed) as leases:
@@ -69,16 +72,19 @@ class Lookout:
             return frozenset(names)  # `acquire` will tell what is the matter
         return frozenset(free)
 
-    def _may_be_free(
-        self, leases: int, name: str, device: int, is_dead: Callable[[Record], bool]
-    ) -> bool:
-        place = place_of(name)
-        told = self._notices.watch(name, self._folder.path / place)
-        watch = self._watches.get(name)
+    def _may_be_free(self, leases: int, name: str, device: int, is_dead: Callable[[Record], bool]) -> bool:
         now = self._clock()
-        if told and watch is not None and watch.record is not None and self._is_here(watch.record, device):
-            if name not in self._notices.dirty and now - watch.looked_at < LOOK_ANYHOW_SECONDS:
-                return watch.remaining(now) <= 0 or is_dead(watch.record)
+        watch = self._watches.get(name)
+        if (
+            watch is not None
+            and watch.record is not None
+            and now - watch.looked_at < LOOK_ANYHOW_SECONDS
+            and self._notices.would_tell(name)
+            and self._is_here(watch.record, device)
+        ):
+            return watch.remaining(now) <= 0 or is_dead(watch.record)
+        place = place_of(name)
+        self.blind = not self._notices.watch(name, self._folder.path / place) or self.blind
         self._notices.dirty.discard(name)  # before the look: what comes after it is for the next one
         try:
             sight = look(leases, place)
@@ -88,21 +94,20 @@ class Lookout:
             return True
         record = sight.content.record
         remaining = self._watches.saw(name, sight, now, self._clock())
+        self.blind = self.blind or record is None or not self._is_here(record, device)
         return remaining <= 0 or (record is not None and (record.released or is_dead(record)))
 
     def _is_here(self, record: Record, device: int) -> bool:
         """Whether the kernel tells us what the holder does."""
-        return record.boot_id is not None and (record.boot_id, record.device) == (
-            self._holders.boot_id,
-            device,
-        )
+        here = self._holders.boot_id
+        return here is not None and (record.boot_id, record.device) == (here, device)
 
     def rows(self, proceed: Proceed) -> list[LeaseInfo]:
         """Every lease that somebody has. Raises `OSError` when none could be looked at."""
         rows = []
         failed: OSError | None = None
         with self._folder.opened(proceed) as leases:
-            for place in os.listdir(leases):
+            for place in names_in(leases):
                 proceed()
                 if place.startswith("."):
                     continue
@@ -129,9 +134,10 @@ class Lookout:
             return LeaseInfo(name_of(place) or place, None, sight.number, None, None)
         if record.released:
             return None
+        age = None
         grant = self._candidate.grant_of(record.name, sight.number)
         if grant is not None:
-            remaining = grant.asked_at + record.ttl_seconds - now
-            return LeaseInfo(record.name, record.holder, sight.number, now - grant.granted_at, max(0.0, remaining))
-        remaining = max(0.0, self._watches.saw(record.name, sight, now, self._clock()))
-        return LeaseInfo(record.name, record.holder, sight.number, None, remaining)
+            age, remaining = now - grant.granted_at, grant.asked_at + record.ttl_seconds - now
+        else:
+            remaining = self._watches.saw(record.name, sight, now, self._clock())
+        return LeaseInfo(record.name, record.holder, sight.number, age, max(0.0, remaining))

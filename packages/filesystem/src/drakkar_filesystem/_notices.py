@@ -8,6 +8,7 @@ is not asked for. A release also sets the file's times.
 import asyncio
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,15 +45,18 @@ class Notices:
         """End the task and let go of the kernel. May be called twice, and without `listen`."""
         if self._listener is not None:
             self._listener.cancel()
-            await asyncio.wait({self._listener})
+            await asyncio.gather(self._listener, return_exceptions=True)
         if self._inotify is not None:
             self._inotify.close()
         self._inotify = self._listener = None
 
+    def would_tell(self, name: str) -> bool:
+        """Whether nothing has changed since the name was taken out of `dirty`, as far as the kernel knows."""
+        return name in self._watches and name not in self.dirty and self._is_listening()
+
     def watch(self, name: str, path: Path) -> bool:
-        """Whether changes of the lease are told, from now on if they were not. Blocks."""
-        inotify, listener = self._inotify, self._listener
-        if inotify is None or listener is None or listener.done():
+        """Ask the kernel to tell of the lease; tell whether it does. Blocks."""
+        if self._inotify is None or not self._is_listening():
             return False
         if name in self._watches:
             return True
@@ -61,14 +65,16 @@ class Notices:
         from asyncinotify import Mask
 
         mask = Mask.ATTRIB | Mask.CREATE | Mask.DELETE | Mask.MOVE | Mask.DELETE_SELF | Mask.MOVE_SELF
-        self.dirty.add(name)
         self._names[path] = name  # before the first event can come
         try:
-            self._watches[name] = inotify.add_watch(path, mask | Mask.ONLYDIR | Mask.DONT_FOLLOW)
+            self._watches[name] = self._inotify.add_watch(path, mask | Mask.ONLYDIR | Mask.DONT_FOLLOW)
         except OSError:
             self._names.pop(path, None)
             return False
         return True
+
+    def _is_listening(self) -> bool:
+        return self._listener is not None and not self._listener.done()
 
     def unwatch_all_but(self, names: Iterable[str]) -> None:
         """Forget those that nobody waits for, when they have become many."""
@@ -78,10 +84,8 @@ class Notices:
             return
         for name in unwanted:
             watch = self._watches.pop(name)
-            try:
+            with suppress(OSError):  # it may have gone with its folder
                 self._inotify.rm_watch(watch)
-            except OSError:  # it went with its folder
-                continue
 
     async def _listen(self, inotify: "Inotify") -> None:
         from asyncinotify import Mask

@@ -28,7 +28,7 @@ class Watch:
 
     def remaining(self, now: float) -> float:
         """Seconds until it has stood still for long enough at a look that begins at `now`."""
-        return self.since + self.ttl_seconds - now
+        return min(self.ttl_seconds, self.since + self.ttl_seconds - now)
 
 
 class Watches:
@@ -52,7 +52,8 @@ class Watches:
         None left, or less: the generation has run out, and did so before that look began.
         """
         content = sight.content
-        assert content is not None
+        if content is None:
+            raise ValueError("there is nothing to watch")
         with self._lock:
             last = self._watches.get(name)
             ttl = self._ttl_seconds if content.record is None else content.record.ttl_seconds

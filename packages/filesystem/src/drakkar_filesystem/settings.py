@@ -3,7 +3,7 @@
 import difflib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,20 +30,58 @@ class FilesystemSettings:
 _KNOWN: Final = tuple(FilesystemSettings.__dataclass_fields__)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Options of the lease half that hold."""
+
+    dir: Path
+    """The leases are in its folder `leases`. Absolute; need not exist."""
+
+    local: bool = False
+    """The folder was derived from one that other hosts do not see."""
+
+    boot_id: str | None = None
+    """For tests: the host that this process says it runs on; None: the real one."""
+
+
+_LEASES_KNOWN: Final = (*_KNOWN, *(key for key in LeaseSettings.__dataclass_fields__ if key != "dir"))
+
+
 def read_settings(options: Mapping[str, Any]) -> FilesystemSettings:
     """Return the settings in `options`.
 
     Raises `ValueError`, one line that names the option, when one is unknown, missing or no good.
     """
-    for key in options:
-        if key not in _KNOWN:
-            (nearest,) = difflib.get_close_matches(str(key), _KNOWN, n=1, cutoff=0.0)
-            raise ValueError(f"{_SECTION} has no option {str(key)!r}, did you mean {nearest}?")
+    _refuse_unknown(options, _KNOWN)
     return FilesystemSettings(
         dir=_folder(options.get("dir", "")),
-        explicit=_flag(options.get("explicit", True)),
+        explicit=_flag("explicit", options.get("explicit", True)),
         prune_after_seconds=_seconds(options.get("prune_after_seconds")),
     )
+
+
+def read_lease_settings(options: Mapping[str, Any]) -> LeaseSettings:
+    """Return the settings of the lease half in `options`, which may be those of the registry half as well.
+
+    Raises `ValueError` as `read_settings` does.
+    """
+    _refuse_unknown(options, _LEASES_KNOWN)
+    read_settings({key: options[key] for key in _KNOWN if key in options})
+    boot_id = options.get("boot_id")
+    if boot_id is not None and (not isinstance(boot_id, str) or not boot_id):
+        raise ValueError(f"{_SECTION}.boot_id must be a text that is not empty")
+    return LeaseSettings(
+        dir=_folder(options.get("dir", "")),
+        local=_flag("local", options.get("local", False)),
+        boot_id=boot_id,
+    )
+
+
+def _refuse_unknown(options: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in options:
+        if key not in known:
+            (nearest,) = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)
+            raise ValueError(f"{_SECTION} has no option {str(key)!r}, did you mean {nearest}?")
 
 
 def _folder(value: object) -> Path:
@@ -63,9 +101,9 @@ def _folder(value: object) -> Path:
     return Path(text).absolute()
 
 
-def _flag(value: object) -> bool:
+def _flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{_SECTION}.explicit must be true or false, not {type(value).__name__}")
+        raise ValueError(f"{_SECTION}.{name} must be true or false, not {type(value).__name__}")
     return value
 
 
