@@ -72,8 +72,20 @@ class Module:
         return ast.parse(self.path.read_text(), str(self.path))
 
     def imports(self) -> Iterator[str]:
-        """Every import, wherever it stands: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`."""
+        """Every import, wherever it stands: `a.b` for `import a.b`, `a.b.c` for `from a.b import c`.
+
+        Left out are those for the type checker alone, which load nothing.
+        """
+        unloaded = {
+            inner
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for statement in node.body
+            for inner in ast.walk(statement)
+        }
         for node in ast.walk(self.tree):
+            if node in unloaded:
+                continue
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
