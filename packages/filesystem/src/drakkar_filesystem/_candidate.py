@@ -14,7 +14,7 @@ from drakkar.leases.deadline import deadline
 from drakkar_filesystem._claims import claim, next_number, settle, show_usable
 from drakkar_filesystem._client import Abandoned, Proceed
 from drakkar_filesystem._folder import Folder
-from drakkar_filesystem._generations import Sight, look, make_place
+from drakkar_filesystem._generations import Sight, look, looked_at, make_place
 from drakkar_filesystem._grants import Grant
 from drakkar_filesystem._holders import Holders
 from drakkar_filesystem._lease_record import MAX_RECORD_BYTES, Record, encode, place_of
@@ -74,22 +74,23 @@ class Candidate:
         place = place_of(name)
         with self._folder.opened(proceed, make=True) as leases:
             make_place(leases, place)
-            sight, remaining = self._look(leases, place, name)
-            grant = self._grants.get(name)
-            if grant is not None and grant.is_in(sight):
-                if self._touch(leases, grant, asked_at):
-                    if not grant.on_disk:
-                        settle(leases, place, grant.number)
-                        grant.on_disk = True
-                    return self._lease(name, grant)
-                # Ours, and over. Nobody else can have it, so the next generation may be made at once.
-            elif remaining > 0:
-                return self._refusal(name, sight, remaining)
-            proceed()
-            new = self._claim(leases, place, name, sight, asked_at, proceed)
+            began = self._clock()
+            with looked_at(leases, place) as (folder, sight):
+                remaining = self._remaining(leases, name, sight, began)
+                grant = self._grants.get(name)
+                if grant is not None and grant.is_in(sight):
+                    if self._touch(leases, grant, asked_at) and self._settled(leases, grant):
+                        return self._lease(name, grant)
+                    # Ours, and over. Nobody else can have it, so the next one may be made at once.
+                elif remaining > 0:
+                    return self._refusal(name, sight, remaining)
+                proceed()
+                new = self._claim(leases, place, folder, name, sight, asked_at, proceed)
             if new is not None:
                 return self._lease(name, new)
-            return self._refusal(name, *self._look(leases, place, name))
+            began = self._clock()
+            sight = look(leases, place)
+            return self._refusal(name, sight, self._remaining(leases, name, sight, began))
 
     def renew(self, leases: Iterable[Lease], asked_at: float, give_up_at: float, proceed: Proceed) -> Outcome:
         """Bring leases to their full ttl, those first that have waited longest.
@@ -154,17 +155,20 @@ class Candidate:
         grant = self._grants.get(name)
         return grant if grant is not None and grant.number == number else None
 
-    def _look(self, leases: int, place: str, name: str) -> tuple[Sight, float]:
-        """The newest generation, and for how long it still counts as held by another; 0: it does not."""
-        began = self._clock()
-        sight = look(leases, place)
+    def _remaining(self, leases: int, name: str, sight: Sight, began: float) -> float:
+        """For how long what a look found that began at `began` still counts as another's; 0: it does not."""
         if sight.content is None:
-            return sight, 0.0
+            return 0.0
         remaining = self._watches.saw(name, sight, began, self._clock())
         record = sight.content.record
         if record is not None and (record.released or self._holders.is_dead(leases, record)):
-            return sight, 0.0
-        return sight, max(0.0, remaining)
+            return 0.0
+        return max(0.0, remaining)
+
+    def _settled(self, leases: int, grant: Grant) -> bool:
+        """Whether all of the claim was done; an error may have kept us from the rest."""
+        grant.on_disk = grant.on_disk or settle(leases, grant.place, grant.number)
+        return grant.on_disk
 
     def _touch(self, leases: int, grant: Grant, asked_at: float) -> bool:
         if not grant.touch(leases, self._clock, deadline(grant.asked_at, self._ttl_seconds)):
@@ -173,7 +177,14 @@ class Candidate:
         return True
 
     def _claim(
-        self, leases: int, place: str, name: str, sight: Sight, asked_at: float, proceed: Proceed
+        self,
+        leases: int,
+        place: str,
+        folder: int,
+        name: str,
+        sight: Sight,
+        asked_at: float,
+        proceed: Proceed,
     ) -> Grant | None:
         """Try to make the generation after the one that was judged."""
         self._holders.take(leases)
@@ -190,14 +201,14 @@ class Candidate:
         data = encode(record, 0)
         if len(data) > MAX_RECORD_BYTES:
             raise ValueError(f"a lease of {len(data)} bytes is too large: this worker's name is too long")
-        number = next_number(leases, place, sight, record.claim)
+        number = next_number(folder, sight, record.claim)
         grant = Grant(place, number, data, asked_at, asked_at)
 
         def linking() -> None:
             proceed()
             self._grants[name] = grant  # whatever comes now, we shall know it when we see it
 
-        if not claim(leases, place, sight, number, record.claim, data, linking=linking):
+        if not claim(leases, place, folder, sight, number, record.claim, data, linking):
             self._grants.pop(name, None)
             return None
         grant.on_disk = True

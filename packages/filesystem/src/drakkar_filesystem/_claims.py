@@ -49,16 +49,15 @@ def show_usable(leases: int, key: str) -> None:
         remove(leases, second)
 
 
-def next_number(leases: int, place: str, sight: Sight, key: str) -> int:
+def next_number(folder: int, sight: Sight, key: str) -> int:
     """The number that a claim judged by `sight` has to take: everybody who saw the same takes the same."""
-    newest = sight.number
+    newest = sight.number or _read_base(folder) or _make_base(folder, key)
     if not newest:
-        with place_opened(leases, place) as folder:
-            newest = _read_base(folder) or _make_base(folder, key)
-        if not newest:
-            raise OSError(errno.EBUSY, "the base of its numbers was deleted while it was made", place)
+        raise OSError(errno.EBUSY, "the base of its numbers was deleted while it was made", BASE)
     if newest >= _HIGHEST:
-        raise OSError(errno.EOVERFLOW, "its numbers are used up: delete this folder", place)
+        raise OSError(
+            errno.EOVERFLOW, "its numbers are used up: delete the folder of this lease", str(newest)
+        )
     return newest + 1
 
 
@@ -78,7 +77,7 @@ def _read_base(folder: int) -> int:
         base = None
     if type(base) is int and 0 < base < _HIGHEST:
         return base
-    raise OSError(errno.EINVAL, "the base of its numbers is damaged: delete this folder", BASE)
+    raise OSError(errno.EINVAL, "the base of its numbers is damaged: delete its folder", BASE)
 
 
 def _make_base(folder: int, key: str) -> int:
@@ -99,58 +98,69 @@ def _make_base(folder: int, key: str) -> int:
 
 
 def claim(
-    leases: int, place: str, sight: Sight, number: int, key: str, data: bytes, *, linking: Callable[[], None]
+    leases: int,
+    place: str,
+    folder: int,
+    sight: Sight,
+    number: int,
+    key: str,
+    data: bytes,
+    linking: Callable[[], None],
 ) -> bool:
     """Make `data` the generation `number`; tell whether it has won. `key` is new for each claim.
 
-    Calls `linking` right before the link; when anything is raised from then on, the claim may stand. What
-    has lost is taken back. Returns when all of it is on the disk.
+    `folder` is the opened `place` that the lease was judged in by `sight`. Calls `linking` right before the
+    link; when anything is raised from then on, the claim may stand. What has lost is taken back. Returns
+    when all of it is on the disk.
     """
     temporary = f".{key}.tmp"
-    with place_opened(leases, place) as folder:
-        file = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
+    file = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
+    try:
         try:
-            try:
-                _write_all(file, data)
-                linking()
-                if not _link(folder, temporary, number, file):
-                    return False
-                os.rename(temporary, f".{number}", src_dir_fd=folder, dst_dir_fd=folder)
-            finally:
-                remove(folder, temporary)
-            names = _listed_if_won(leases, place, sight, number, file)
-            if names is None:
-                # The second name first: a number whose record is missing would count as free.
-                remove(folder, f".{number}")
+            _write_all(file, data)
+            linking()
+            if not _link(folder, temporary, str(number), file):
+                return False
+            if not _link(folder, temporary, f".{number}", file):  # used before; its record was deleted
                 remove(folder, str(number))
                 return False
-            os.fsync(file)
-            sync(folder)
-            _clean(folder, names, number, os.fstat(file).st_mtime_ns)
-            return True
         finally:
-            os.close(file)
+            remove(folder, temporary)
+        names = _listed_if_won(leases, place, sight, number, file)
+        if names is None:
+            # The second name first: a number whose record is missing would count as free.
+            remove(folder, f".{number}")
+            remove(folder, str(number))
+            return False
+        os.fsync(file)
+        sync(folder)
+        _clean(folder, names, number, os.fstat(file).st_mtime_ns)
+        return True
+    finally:
+        os.close(file)
 
 
-def settle(leases: int, place: str, number: int) -> None:
-    """Do what is left of a claim that has won and then met an error."""
+def settle(leases: int, place: str, number: int) -> bool:
+    """Do what is left of a claim that had won and then met an error; false when it had not won after all."""
     with place_opened(leases, place) as folder:
-        with suppress(FileExistsError):
-            os.link(str(number), f".{number}", src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         file = os.open(str(number), READ, dir_fd=folder)
         try:
+            if not _link(folder, str(number), f".{number}", file):
+                return False
             os.fsync(file)
         finally:
             os.close(file)
         sync(folder)
+        return True
 
 
-def _link(folder: int, temporary: str, number: int, file: int) -> bool:
+def _link(folder: int, name: str, new: str, file: int) -> bool:
+    """Give the opened file, which is called `name`, a further name, unless there is such a file already."""
     try:
-        os.link(temporary, str(number), src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(name, new, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
         # Ours after all, if a network file system lost its first answer and asked again.
-        return _is(folder, str(number), file)
+        return _is(folder, new, file)
     return True
 
 

@@ -80,17 +80,29 @@ def make_place(leases: int, place: str) -> None:
         sync(leases)
 
 
-def look(leases: int, place: str) -> Sight:
-    """Find the newest generation and read it. Raises `OSError` when that cannot be told."""
+@contextmanager
+def looked_at(leases: int, place: str) -> Iterator[tuple[int, Sight]]:
+    """The folder of one lease, opened, and its newest generation. Raises `OSError` when that cannot be told.
+
+    Who goes on to make a generation does so through this descriptor: the path may lead to another folder by
+    then, where the numbers have nothing to do with what was seen.
+    """
     for _ in range(_TRIES):
         with place_opened(leases, place) as folder:
             names = names_in(folder)
             number = max(numbers(names), default=0)
             content = read(folder, number) if number else None
-        if content is not None or str(number) not in names:
-            return Sight(number, content)
+            if content is not None or str(number) not in names:
+                yield folder, Sight(number, content)
+                return
         # Deleted since the listing, by one who has made a newer one.
     raise OSError(errno.EBUSY, "its generations change faster than they can be read", place)
+
+
+def look(leases: int, place: str) -> Sight:
+    """The newest generation alone."""
+    with looked_at(leases, place) as (_, sight):
+        return sight
 
 
 def is_newest(leases: int, place: str, number: int) -> bool:
