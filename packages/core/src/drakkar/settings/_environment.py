@@ -13,10 +13,6 @@ from drakkar.settings._keys import kind_of
 from drakkar.settings.models import Settings
 
 PREFIX: Final = "DK_"
-WORKERS_VARIABLE: Final = "DK_WORKERS"
-"""Stands for `WORKERS_KEY`, and wins over its long name."""
-
-WORKERS_KEY: Final = "supervisor.workers"
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,4})?")
 _WORDS: Final = {
@@ -38,11 +34,6 @@ def settings_in(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ..
     names = [name for name in environ if name.startswith(PREFIX) and ("__" in name or name in roots)]
     for name in sorted(names, key=lambda name: (name.count("__"), name)):
         yield name, tuple(name.removeprefix(PREFIX).lower().split("__"))
-
-
-def name_list(text: str) -> str:
-    """The JSON list for names with commas between them, as in `DK_WORKERS=gc,lifecycle`."""
-    return json.dumps([name.strip() for name in text.split(",") if name.strip()])
 
 
 def parse(path: tuple[str, ...], text: str) -> Any:
