@@ -23,6 +23,7 @@ from rich.table import Table
 WORKERS = ("worker-1", "worker-2", "worker-3")
 START_SECONDS = 60
 STOP_SECONDS = 30
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 SETTINGS = {
     "DK_FLEET__REGISTRY__PROVIDER": "filesystem",
     "DK_FLEET__REGISTRY__HEARTBEAT_SECONDS": "1",
@@ -58,6 +59,9 @@ def main() -> int:
                 for worker in workers:
                     console.print(f"{worker.name} answers at {worker.url}")
                 seen_by = watch(workers, console, seconds)
+        except KeyboardInterrupt:
+            console.print("demo: interrupted; what had started is stopped", style="red")
+            return 1
         except DemoError as error:
             console.print(f"demo: {error}", style="red", markup=False)
             return 1
@@ -72,18 +76,41 @@ def main() -> int:
 @contextmanager
 def fleet(folder: Path) -> Iterator[list[DemoWorker]]:
     """Start the workers; stop them at the end, whatever happened, and see that their cards are gone."""
-    processes = {name: start(name, folder) for name in WORKERS}
+    processes: dict[str, subprocess.Popen[str]] = {}
     try:
+        with interrupts_wait():
+            for name in WORKERS:
+                processes[name] = start(name, folder)
         yield [
             DemoWorker(name, url_of(name, process, folder), process) for name, process in processes.items()
         ]
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave workers behind
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        ignore_interrupts()  # a second Ctrl-C must not leave workers behind
         failures = stop(processes)
     failures += [f"its card is still there: {path.name}" for path in (folder / "fleet/workers").glob("*")]
     if failures:
         raise DemoError("; ".join(failures))
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of this: a process must be known before it can be stopped."""
+    waiting: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: waiting.append(number)) for number in INTERRUPTS
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if waiting:
+        raise KeyboardInterrupt
+
+
+def ignore_interrupts() -> None:
+    for number in INTERRUPTS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def start(name: str, folder: Path) -> subprocess.Popen[str]:
@@ -151,7 +178,7 @@ def watch(workers: list[DemoWorker], console: Console, seconds: float | None) ->
                 live.update(table(answers, seen_by), refresh=True)
                 time.sleep(0.5)
         except KeyboardInterrupt:
-            pass
+            ignore_interrupts()
     return seen_by
 
 
