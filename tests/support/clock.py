@@ -30,6 +30,16 @@ class FakeClock:
         heapq.heappush(self._sleepers, (self._now + seconds, self._count, future))
         await future
 
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        timer = asyncio.ensure_future(self.sleep(seconds))
+        waiter = asyncio.ensure_future(event.wait())
+        try:
+            await asyncio.wait({timer, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            waiter.cancel()
+        return event.is_set()
+
     async def advance(self, seconds: float) -> None:
         end = self._now + seconds
         await settle()

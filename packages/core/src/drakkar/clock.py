@@ -27,6 +27,9 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds` of `elapsed`; may be late by what the host was suspended."""
 
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Return as soon as `event` is set, or after `seconds`; tell whether it is set."""
+
 
 class SystemClock:
     """The clock of this host."""
@@ -39,3 +42,11 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            pass
+        return event.is_set()

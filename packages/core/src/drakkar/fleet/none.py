@@ -5,9 +5,12 @@ looked at, so that a fleet can be switched off by changing one word of its confi
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drakkar.fleet.provider import PeerCardList, RegistryContext
+
+if TYPE_CHECKING:
+    from drakkar.leases.backend import LeaseBackend
 
 
 class NoRegistry:
@@ -30,7 +33,18 @@ class NoRegistry:
         """Nothing to close."""
 
 
-def make_registry(options: Mapping[str, Any]) -> NoRegistry:
-    """The factory behind the entry point `none`; accepts any options."""
-    del options
-    return NoRegistry()
+class _Factory:
+    def __call__(self, options: Mapping[str, Any]) -> NoRegistry:
+        """Return a registry of nobody; any options will do."""
+        del options
+        return NoRegistry()
+
+    def lease_backend(self, options: Mapping[str, Any]) -> "LeaseBackend":
+        """Return leases that workers of this process alone compete for; any options will do."""
+        from drakkar.leases.memory import make_lease_backend
+
+        return make_lease_backend(options)
+
+
+make_registry = _Factory()
+"""The factory behind the entry point `none`."""

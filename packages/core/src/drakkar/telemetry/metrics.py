@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from drakkar.fleet.liveness import LIVENESS, Liveness
 
 REGISTRY_OPERATIONS = ("publish", "list", "withdraw")
+LEASE_OPERATIONS = ("start", "acquire", "renew", "release", "wait", "list", "stop")
 
 
 class RegistryMetrics:
@@ -60,3 +61,67 @@ class RegistryMetrics:
         self.snapshot_age_seconds.set_function(snapshot_age)
         for state in LIVENESS:
             self.peers.labels(state).set_function(partial(count_peers, state))
+
+
+MAX_LEASE_SERIES = 1024
+
+
+class LeaseMetrics:
+    """What the lease keeper counts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._held = Gauge(
+            "drakkar_lease_held",
+            f"1 for each lease that this worker holds; at most {MAX_LEASE_SERIES} names are shown.",
+            ["name"],
+            registry=registry,
+        )
+        self.lost = Counter(
+            "drakkar_lease_lost",
+            "Leases that ran out or were found to be somebody else's while they were held.",
+            registry=registry,
+        )
+        self.abandoned = Counter(
+            "drakkar_lease_abandoned",
+            "Leases left to run out because the run under them would not end.",
+            registry=registry,
+        )
+        self.errors = Counter(
+            "drakkar_lease_errors", "Lease backend calls that failed or timed out.", ["op"], registry=registry
+        )
+        self.renew_duration_seconds = Histogram(
+            "drakkar_lease_renew_duration_seconds",
+            "Duration of one renewal of all held leases in seconds.",
+            registry=registry,
+        )
+        for op in LEASE_OPERATIONS:
+            self.errors.labels(op)
+        self._shown: set[str] = set()
+
+    def held(self, name: str) -> None:
+        if name in self._shown or len(self._shown) < MAX_LEASE_SERIES:
+            self._shown.add(name)
+            self._held.labels(name).set(1)
+
+    def ended(self, name: str) -> None:
+        if name in self._shown:
+            self._shown.discard(name)
+            self._held.remove(name)
+
+
+class SupervisorMetrics:
+    """What the supervisor counts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.crashes = Counter(
+            "drakkar_worker_panic",
+            "Runs of background workers that ended by raising; the shard is - outside a fan-out.",
+            ["worker", "shard"],
+            registry=registry,
+        )
+        self.leader_events = Counter(
+            "drakkar_leader_events",
+            "Background workers that began (acquired) or ceased (released) to lead in this process.",
+            ["worker", "event"],
+            registry=registry,
+        )
