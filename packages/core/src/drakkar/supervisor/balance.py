@@ -1,0 +1,182 @@
+"""When a worker takes a shard, and when it gives one up for a peer that has fewer.
+
+Fairness is a preference: a worker that has its share waits before it takes a free shard, and takes it all
+the same if nobody else did. It gives up what it has above its share while a ready peer has less than that.
+Whether that was of use shows in time: what is soon back, or has not made the peers richer, was given up in
+vain, and after each failure the worker waits twice as long before it gives more to the same peers. So a peer
+that crashes, or whose card lies, does not make shards swing.
+"""
+
+import math
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from drakkar.clock import Clock
+from drakkar.errors import describe
+from drakkar.fleet.provider import EventLogger
+from drakkar.supervisor.backoff import HEALTHY_SECONDS
+from drakkar.supervisor.peers import PeerShare, shares_of
+from drakkar.supervisor.shares import fair_share, shed_pause, to_shed
+
+ABOVE_SHARE_SECONDS: Final = 2.0
+"""How long a worker that has its share leaves a free shard to others, plus up to half of that again; twice as
+long when it gave up this shard itself."""
+
+PEERS_SECONDS: Final = 1.0
+"""How old a look at the peers may be: every shard asks for it."""
+
+ATTEMPT_SECONDS: Final = 0.5
+"""How long a shard that is being asked for counts as one that is held."""
+
+KEPT_SECONDS: Final = HEALTHY_SECONDS
+"""When a shard was given up this long ago, a peer's run of it can have been healthy."""
+
+_REMEMBERED_PEERS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Shed:
+    """Shards given up at once: when, and what the peers had that lacked some."""
+
+    at: float
+    wanting: Mapping[str, int]
+
+
+class Balance:
+    """The sharing of one fan-out, as this process sees it. `held` tells which shards it works on now."""
+
+    def __init__(
+        self,
+        name: str,
+        shards: int,
+        held: Callable[[], Collection[int]],
+        peers: Callable[[], Sequence[Any]],
+        refresh_seconds: float,
+        clock: Clock,
+        logger: EventLogger,
+    ) -> None:
+        self._name = name
+        self._shards = shards
+        self._held = held
+        self._look = peers
+        self._refresh_seconds = refresh_seconds
+        self._clock = clock
+        self._logger = logger
+        self._peers_at = -math.inf
+        self._peers_then: Sequence[PeerShare] = ()
+        self._failing = False
+        self._attempts: dict[int, float] = {}
+        self._shed: dict[int, _Shed] = {}
+        self._failures = 0
+        self._paused_until = -math.inf
+        self._tried: set[str] = set()
+        self._told: set[tuple[str, int]] = set()
+
+    async def welcome(self, shard: int) -> None:
+        """Return when this process should ask for `shard`.
+
+        Not while a peer works under another number of shards: both would work on the same data.
+        """
+        waited = False
+        while True:
+            if self._outnumbered():
+                await self._clock.sleep(self._refresh_seconds)
+            elif not waited and self._in_hand() >= self._share(self._peers()):
+                seconds = ABOVE_SHARE_SECONDS * (2 if shard in self._shed else 1)
+                await self._clock.sleep(seconds * (1 + random.random() / 2))  # noqa: S311  no secret
+                waited = True
+            else:
+                self._attempts[shard] = self._clock.elapsed()
+                return
+
+    def took(self, shard: int) -> None:
+        """`shard` is worked on by this process again."""
+        self._attempts.pop(shard, None)
+        if self._shed.pop(shard, None) is not None:
+            self._in_vain()
+
+    def shed(self, yielding: Collection[int]) -> Sequence[int]:
+        """The shards to give up now, for peers that lack them; called once a refresh. `yielding` are being
+        given up already."""
+        peers = self._peers()
+        self._tell_of_disagreement(peers)
+        same = self._same(peers)
+        self._see_what_became_of_it({peer.worker: peer.held for peer in same})
+        share = self._share(peers)
+        wanting = {peer.worker: peer.held for peer in same if peer.ready and peer.held < share}
+        if wanting.keys() - self._tried:
+            self._failures, self._paused_until = 0, -math.inf
+        if self._clock.elapsed() < self._paused_until:
+            return ()
+        mine = sorted(set(self._held()) - set(yielding))
+        count = to_shed(len(mine), share, sum(share - held for held in wanting.values()))
+        if count == 0:
+            return ()
+        if len(self._tried) < _REMEMBERED_PEERS:
+            self._tried |= wanting.keys()
+        chosen = random.sample(mine, count)  # not always the same ones: they may be what a peer cannot keep
+        self._shed |= dict.fromkeys(chosen, _Shed(self._clock.elapsed(), wanting))
+        return chosen
+
+    def _see_what_became_of_it(self, held: Mapping[str, int]) -> None:
+        before = self._clock.elapsed() - KEPT_SECONDS
+        for shard, shed in [(shard, shed) for shard, shed in self._shed.items() if shed.at <= before]:
+            del self._shed[shard]
+            if any(held.get(worker, 0) > had for worker, had in shed.wanting.items()):
+                self._failures = 0
+            else:
+                self._in_vain()
+
+    def _in_vain(self) -> None:
+        now = self._clock.elapsed()
+        if now >= self._paused_until:  # else it was given up together with what the pause is for
+            self._failures += 1
+            self._paused_until = now + shed_pause(self._failures, self._refresh_seconds)
+
+    def _outnumbered(self) -> bool:
+        return any(peer.held for peer in self._peers() if peer.shards != self._shards)
+
+    def _in_hand(self) -> int:
+        """How many shards are held or were asked for just now."""
+        since = self._clock.elapsed() - ATTEMPT_SECONDS
+        self._attempts = {shard: at for shard, at in self._attempts.items() if at > since}
+        return len(self._attempts.keys() | set(self._held()))
+
+    def _share(self, peers: Sequence[PeerShare]) -> int:
+        """Of this worker and each peer that can take shards or has some."""
+        return fair_share(self._shards, 1 + sum(peer.ready or peer.held > 0 for peer in self._same(peers)))
+
+    def _same(self, peers: Sequence[PeerShare]) -> list[PeerShare]:
+        return [peer for peer in peers if peer.shards == self._shards]
+
+    def _peers(self) -> Sequence[PeerShare]:
+        """The peers, at most `PEERS_SECONDS` old; none while they cannot be told."""
+        now = self._clock.elapsed()
+        if now - self._peers_at < PEERS_SECONDS:
+            return self._peers_then
+        self._peers_at = now
+        try:
+            self._peers_then = shares_of(self._look(), self._name)
+            self._failing = False
+        except Exception as error:  # noqa: BLE001  no reason to leave a shard without an owner
+            self._peers_then = ()
+            if not self._failing:
+                self._logger.error("fanout_peers_failed", worker=self._name, error=describe(error))
+            self._failing = True
+        return self._peers_then
+
+    def _tell_of_disagreement(self, peers: Sequence[PeerShare]) -> None:
+        for peer in peers:
+            known = (peer.worker, peer.shards)
+            if peer.shards == self._shards or known in self._told or len(self._told) >= _REMEMBERED_PEERS:
+                continue
+            self._told.add(known)
+            self._logger.error(
+                "fanout_shards_disagree",
+                worker=self._name,
+                shards=self._shards,
+                peer=peer.worker[:200],
+                peer_shards=peer.shards,
+            )
