@@ -36,6 +36,32 @@ class Peer:
         return {"schema": 1, "worker": self.name, "cluster": self.cluster, "url": self.url}
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseOptions:
+    """What the lease half needs."""
+
+    peers: tuple[Peer, ...]
+    assignments: tuple[tuple[str, str], ...]
+    """Pairs of a pattern of lease names (`*`, `?`, `[...]`) and the worker that owns what it matches."""
+
+
+def read_lease_options(options: Mapping[str, Any]) -> LeaseOptions:
+    """Like `read_options`, with an option `assignments` more: a map of patterns to worker names."""
+    entries = options.get("assignments", {})
+    key = "supervisor.leases.plugin_options.assignments"
+    if not isinstance(entries, Mapping):
+        raise ValueError(f"{key} must map lease names to worker names, not be {type(entries).__name__}")
+    assignments = []
+    for pattern, worker in entries.items():
+        if not isinstance(pattern, str) or not pattern:
+            raise ValueError(f"{key} has a lease name that is no text: {pattern!r}")
+        if not isinstance(worker, str) or not worker:
+            raise ValueError(f"{key}[{pattern!r}] must be a worker name")
+        assignments.append((pattern, worker))
+    others = {name: value for name, value in options.items() if name != "assignments"}
+    return LeaseOptions(read_options(others), tuple(assignments))
+
+
 def read_options(options: Mapping[str, Any]) -> tuple[Peer, ...]:
     """Return the peers in the order of the list; none when the list is missing or empty.
 
