@@ -9,8 +9,9 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
+from drakkar.cli import _watching
 from drakkar.cli._client import MAX_BODY_BYTES, Answer, worker_url
-from drakkar.cli.workers import _table
+from drakkar.cli.workers import SUBJECT
 from drakkar.errors import ConfigError
 from drakkar.settings import Settings
 from rich.console import Console
@@ -46,14 +47,25 @@ def test_it_prints_a_table(drakkar: Drakkar) -> None:
         peer | {"worker_name": "worker-3", "online": None, "last_seen_ts": None, "state": "draining"},
         {"worker_name": "worker-4", "online": True, "last_seen_ts": NOW - 7200},
     ]
-    with serving(rows(ROW, *peers)) as server:
+    leader = ROW | {"leader_for": ["gc", "lifecycle"]}
+    with serving(rows(leader, *peers)) as server:
         ended = drakkar("workers", "--url", server.url)
 
     assert (ended.status, ended.err) == (0, "")
     head, _, *body = [line for line in ended.out.splitlines() if line.strip()]
-    assert cells(head) == ["worker", "cluster", "state", "online", "last seen", "version", "url"]
+    assert cells(head) == ["worker", "cluster", "state", "online", "last seen", "version", "leads", "url"]
     assert [cells(line) for line in body] == [
-        ["*", "worker-1", "search", "running", "yes", "0 s ago", "1.2.3", "http://10.0.0.1:8080/"],
+        [
+            "*",
+            "worker-1",
+            "search",
+            "running",
+            "yes",
+            "0 s ago",
+            "1.2.3",
+            "gc, lifecycle",
+            "http://10.0.0.1:8080/",
+        ],
         ["worker-2", "running", "no", "61 s ago", "1.2.3", "http://10.0.0.1:8080/"],
         ["worker-3", "search", "draining", "unknown", "1.2.3", "http://10.0.0.1:8080/"],
         ["worker-4", "yes", "2 h ago"],
@@ -126,7 +138,9 @@ def test_a_value_of_a_wrong_type_is_shown_or_left_out(key: str, value: Any, drak
 
     console = Console(width=200, force_terminal=False)
     with console.capture() as captured:
-        console.print(_table(Answer([ROW | {key: value}], None), 10))
+        console.print(
+            _watching.table(SUBJECT, Answer([ROW | {key: value}], None, "http://10.0.0.1:8080/"), 10)
+        )
 
     assert "worker-1" in captured.get()
 

@@ -9,7 +9,8 @@ configures no logging: that is the program's business (`drakkar run` is such a p
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from types import TracebackType
@@ -19,10 +20,12 @@ from prometheus_client import CollectorRegistry
 
 from drakkar.clock import Clock, SystemClock
 from drakkar.fleet.identity import WorkerIdentity, WorkerState
-from drakkar.fleet.plugins import load_provider, make_provider
-from drakkar.fleet.provider import EventLogger, RegistryContext, RegistryProvider
-from drakkar.fleet.service import Peer, RegistryHealth, RegistryService, RegistryTiming
-from drakkar.server.address import is_loopback, listen, reachable_host, url_of
+from drakkar.fleet.provider import EventLogger
+from drakkar.fleet.service import Peer, RegistryHealth, RegistryService
+from drakkar.leadership import Leadership
+from drakkar.leases.plugins import make_lease_backend
+from drakkar.membership import choose_provider, make_registry
+from drakkar.server.address import listen, reachable_host, url_of
 from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
 from drakkar.server.http import HttpServer
@@ -30,13 +33,13 @@ from drakkar.settings import Settings
 from drakkar.settings.resolve import (
     cluster_name,
     config_summary,
-    provider_options,
-    registry_folder,
-    spans_hosts,
+    lease_options,
+    lease_provider,
     worker_name,
 )
+from drakkar.supervisor.chosen import Supervised, choose
+from drakkar.supervisor.events import LeaderEvent
 from drakkar.telemetry.logs import get_logger
-from drakkar.telemetry.metrics import RegistryMetrics
 
 _REFRESH_JITTER: Final = 0.2
 
@@ -44,20 +47,26 @@ _REFRESH_JITTER: Final = 0.2
 class Worker:
     """An async context manager; or call `start` and `stop`, each once.
 
-    `environ` is where worker and cluster names are looked up, by default the process environment; `logger`
-    takes event names and fields, by default the standard library's logger `drakkar`.
+    `workers` run in addition to those that `supervisor.workers` names. `environ` is where worker and cluster
+    names are looked up, by default the process environment; `logger` takes event names and fields, by default
+    the standard library's logger `drakkar`.
     """
 
     def __init__(
         self,
         settings: Settings,
         *,
+        workers: Iterable[Supervised] = (),
         environ: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         logger: EventLogger | None = None,
     ) -> None:
         self.metrics = CollectorRegistry()
         """The metrics of this worker alone; the server shows them at `/metrics`."""
+        self.unstopped: Sequence[str] = ()
+        """After `stop`: the runs of background workers that would not end. They may still be at work, under
+        leases that this process leaves to run out: the process should end, with a status that is not 0."""
+        self._workers = tuple(workers)
         self._settings = settings
         self._environ = os.environ if environ is None else environ
         self._clock = clock or SystemClock()
@@ -65,8 +74,10 @@ class Worker:
         self._started_at: datetime = self._clock.wall()
         self._state: WorkerState = "starting"
         self._served: ServedIdentity | None = None
+        self._listener: socket.socket | None = None
         self._server: HttpServer | None = None
         self._registry: RegistryService | None = None
+        self._leadership: Leadership | None = None
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -149,6 +160,19 @@ class Worker:
         """The other workers of the last refresh, with ages of now; empty without a registry."""
         return () if self._registry is None else self._registry.peers()
 
+    def leader_for(self) -> Sequence[str]:
+        """The background workers that this worker leads now, sorted."""
+        return () if self._leadership is None else self._leadership.leader_for()
+
+    def leader_events(self) -> AsyncIterator[LeaderEvent]:
+        """What this worker begins and ceases to lead, from now on; ends when it has stopped.
+
+        Raises `RuntimeError` when it has no background workers, or has not started.
+        """
+        if self._leadership is None:
+            raise RuntimeError("this worker runs no background workers")
+        return self._leadership.supervisor.leader_events()
+
     def workers(self) -> list[Row]:
         """The rows of `GET /api/v1/workers`: this worker and its peers."""
         return worker_rows(self)
@@ -163,13 +187,16 @@ class Worker:
     async def _start(self) -> None:
         settings = self._settings
         release = version("drakkar-core")
-        provider = self._make_provider()  # first, so that a wrong configuration costs nobody anything
+        # First what can be wrong with the configuration alone, so that it costs nobody anything.
+        workers = choose(settings.supervisor.workers, also=self._workers)
+        provider = choose_provider(settings, self._logger)
+        backend = None
+        if workers:
+            backend = make_lease_backend(lease_provider(settings), lease_options(settings), self._logger)
         host, port = "", None
         if settings.ui.enabled:
-            listener = listen(settings.ui.host, settings.ui.port)
-            token = settings.ui.auth_token.get_secret_value()
-            self._server = HttpServer(make_app(self, release, self.metrics, token), listener)
-            host, port = reachable_host(settings.ui.host), listener.getsockname()[1]
+            self._listener = listen(settings.ui.host, settings.ui.port)
+            host, port = reachable_host(settings.ui.host), self._listener.getsockname()[1]
         identity = WorkerIdentity(
             worker=worker_name(settings, self._environ, port),
             cluster=cluster_name(settings, self._environ),
@@ -178,25 +205,64 @@ class Worker:
             started_at=self._started_at,
         )
         self._served = ServedIdentity(
-            identity, host, port, settings.fleet.registry.provider, config_summary(settings)
+            identity,
+            host,
+            port,
+            settings.fleet.registry.provider,
+            lease_provider(settings),
+            config_summary(settings),
         )
-        if self._server is not None:
+        leadership = None
+        if backend is not None:
+            leadership = Leadership(
+                settings,
+                backend,
+                workers,
+                identity,
+                peers=self.peers,
+                on_change=self._show_features,
+                clock=self._clock,
+                logger=self._logger,
+                metrics=self.metrics,
+            )
+        if self._listener is not None:
+            token = settings.ui.auth_token.get_secret_value()
+            app = make_app(self, leadership, release, self.metrics, token, self._clock)
+            self._server = HttpServer(app, self._listener)
             await self._server.start()
         if provider is not None:
-            self._warn_of_loopback(identity.url, host)
-            self._registry = self._make_registry(provider, identity)
+            self._registry = make_registry(
+                settings, provider, identity, clock=self._clock, logger=self._logger, metrics=self.metrics
+            )
             await self._registry.start()
+        if leadership is not None:
+            self._leadership = leadership
+            leadership.start()
+            self._show_features()
         self._set_state("running")
 
     async def _stop(self) -> None:
         await self._end_start()
         self._set_state("draining")
         try:
+            if self._leadership is not None:
+                self.unstopped = await self._leadership.stop()
+        finally:
+            await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        try:
             if self._registry is not None:
                 await self._registry.stop()
         finally:
             if self._server is not None:
                 await self._server.stop()
+            elif self._listener is not None:
+                self._listener.close()
+
+    def _show_features(self) -> None:
+        if self._registry is not None and self._leadership is not None:
+            self._registry.set_features(self._leadership.features())
 
     async def _end_start(self) -> None:
         if self._starting is None:
@@ -211,56 +277,3 @@ class Worker:
         self._state = state
         if self._registry is not None:
             self._registry.set_state(state)
-
-    def _make_provider(self) -> RegistryProvider | None:
-        """The configured provider, not started; None, and a line in the log, when there is no registry."""
-        settings = self._settings
-        name = settings.fleet.registry.provider
-        off = None
-        if not settings.ui.enabled:
-            off = "fleet_registry_disabled_no_ui"
-        elif name == "filesystem" and registry_folder(settings) is None:
-            off = "fleet_registry_disabled_no_dir"
-        if off is None:
-            return make_provider(name, provider_options(settings), self._logger)
-        load_provider(name, self._logger)  # a name that does not exist is wrong, registry or not
-        self._logger.warning(off, provider=name)
-        return None
-
-    def _make_registry(self, provider: RegistryProvider, identity: WorkerIdentity) -> RegistryService:
-        registry = self._settings.fleet.registry
-        ctx = RegistryContext(
-            worker=identity.worker,
-            instance=identity.instance,
-            cluster=identity.cluster,
-            logger=self._logger,
-            options=provider_options(self._settings),
-            prune_after_seconds=registry.prune_after_seconds,
-            timeout_seconds=registry.timeout_seconds,
-        )
-        timing = RegistryTiming(
-            heartbeat_seconds=registry.heartbeat_seconds,
-            refresh_seconds=registry.refresh_seconds,
-            offline_after_seconds=registry.offline_after_seconds,
-            timeout_seconds=registry.timeout_seconds,
-            refresh_jitter=_REFRESH_JITTER,
-        )
-        return RegistryService(
-            registry.provider,
-            provider,
-            ctx,
-            identity,
-            timing,
-            clock=self._clock,
-            logger=self._logger,
-            metrics=RegistryMetrics(self.metrics),
-        )
-
-    def _warn_of_loopback(self, url: str, host: str) -> None:
-        if self._settings.ui.public_url or not is_loopback(host) or not spans_hosts(self._settings):
-            return
-        self._logger.warning(
-            "fleet_url_is_loopback",
-            url=url,
-            hint="peers on other hosts cannot reach this address: set ui.host or ui.public_url",
-        )

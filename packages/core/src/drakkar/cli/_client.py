@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -33,11 +33,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The workers as one worker told."""
+    """What a worker told."""
 
-    rows: list[Row]
+    data: Any
     now: datetime | None
     """The time on that worker's clock; None when it did not say. Only by this are its times to be read."""
+
+    url: str
+    """Of the worker, as it may be printed."""
 
 
 def worker_url(settings: Settings, given: str | None) -> str:
@@ -88,22 +91,51 @@ async def connect(url: str, settings: Settings) -> AsyncIterator[httpx.AsyncClie
         yield client
 
 
-async def ask_workers(client: httpx.AsyncClient) -> Answer:
-    """Raises `UnavailableError` for a worker that does not answer, or not with a workers list."""
+async def ask(
+    client: httpx.AsyncClient,
+    path: str,
+    method: str = "GET",
+    *,
+    params: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Answer:
+    """Raises `UnavailableError` for a worker that does not answer, not well, or not in JSON."""
     url = one_line(str(client.base_url), 1000)
     try:
-        async with asyncio.timeout(REQUEST_SECONDS), client.stream("GET", "api/v1/workers") as response:
-            _check(response, url)
-            body = bytearray()
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) > MAX_BODY_BYTES:
-                    raise UnavailableError(f"{url} answers with more than {MAX_BODY_BYTES} bytes")
-            return Answer(_rows(bytes(body), url), _date(response))
+        async with (
+            asyncio.timeout(REQUEST_SECONDS),
+            client.stream(method, path, params=params, headers=headers) as response,
+        ):
+            body = await _body(response, url)
+            _check(response, body, url)
+            return Answer(_json(body, url), _date(response), url)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:  # OSError: TimeoutError, too
         raise UnavailableError(
             f"{url} does not answer: {_reason(error)}; is a worker running there?"
         ) from error
+
+
+async def ask_workers(client: httpx.AsyncClient) -> Answer:
+    """The workers list. Raises `UnavailableError` for a worker that does not answer with one."""
+    answer = await ask(client, "api/v1/workers")
+    if not isinstance(answer.data, list) or not all(_is_row(row) for row in answer.data):
+        raise UnavailableError(
+            f"{answer.url} answers with something that is no workers list; is it a worker?"
+        )
+    return answer
+
+
+def _is_row(row: object) -> bool:
+    return isinstance(row, dict) and isinstance(row.get("worker_name"), str)
+
+
+async def _body(response: httpx.Response, url: str) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise UnavailableError(f"{url} answers with more than {MAX_BODY_BYTES} bytes")
+    return bytes(body)
 
 
 def _reason(error: BaseException) -> str:
@@ -119,7 +151,7 @@ def _reason(error: BaseException) -> str:
     return one_line(told or type(error).__name__)
 
 
-def _check(response: httpx.Response, url: str) -> None:
+def _check(response: httpx.Response, body: bytes, url: str) -> None:
     status = response.status_code
     if status in (401, 403):
         raise UnavailableError(f"{url} refuses with status {status}; set ui.auth_token to the worker's token")
@@ -127,24 +159,26 @@ def _check(response: httpx.Response, url: str) -> None:
         raise UnavailableError(
             f"{url} sends elsewhere (status {status}), which is not followed; correct --url"
         )
-    if status != 200:
-        raise UnavailableError(f"{url} answers with status {status}; is it a worker?")
+    if not response.is_success:
+        told = _told(body)
+        raise UnavailableError(f"{url} answers with status {status}{told or '; is it a worker?'}")
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise UnavailableError(f"{url} answers in an encoding that was not asked for")
 
 
-def _rows(body: bytes, url: str) -> list[Row]:
+def _told(body: bytes) -> str:
+    """The reason that a worker gave for a refusal; empty when there is none."""
     try:
-        rows = json.loads(body)
+        return f": {one_line(json.loads(body)['error'], 300)}"
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return ""
+
+
+def _json(body: bytes, url: str) -> Any:
+    try:
+        return json.loads(body)
     except (ValueError, RecursionError):
-        rows = None
-    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
-        raise UnavailableError(f"{url} answers with something that is no workers list; is it a worker?")
-    return rows
-
-
-def _is_row(row: object) -> bool:
-    return isinstance(row, dict) and isinstance(row.get("worker_name"), str)
+        raise UnavailableError(f"{url} answers with something that is not JSON; is it a worker?") from None
 
 
 def _date(response: httpx.Response) -> datetime | None:

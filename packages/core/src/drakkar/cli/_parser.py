@@ -13,6 +13,7 @@ from drakkar.errors import ConfigError
 COMMANDS: Final = {
     "run": "run one worker until SIGTERM or Ctrl-C",
     "workers": "show the fleet, as a running worker sees it",
+    "leases": "show who leads what, or have a leader step down",
     "providers": "show the installed providers, and which do not load and why",
     "config": "show or check the settings in effect",
     "testkit": "hold an installed provider to its promises",

@@ -2,13 +2,17 @@
 
 import argparse
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from drakkar.cli._entry import forget_output
 from drakkar.cli._options import add_settings_options, settings_from
 from drakkar.cli._signals import run_until_signal, unless
 from drakkar.settings import Settings
-from drakkar.settings.text import one_line
+from drakkar.settings.text import name_list, one_line
 
 if TYPE_CHECKING:
     from drakkar.worker import Worker
@@ -20,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on (ui.host)")
     parser.add_argument("--port", help="port to listen on; 0 is any that is free (ui.port)")
     parser.add_argument("--provider", metavar="NAME", help="where the cards live (fleet.registry.provider)")
+    parser.add_argument("--workers", metavar="A,B", help="background workers to run (supervisor.workers)")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     parser.add_argument(
         "--log-format",
@@ -36,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         ui__host=arguments.host,
         ui__port=arguments.port,
         fleet__registry__provider=arguments.provider,
+        supervisor__workers=None if arguments.workers is None else name_list(arguments.workers),
     )
     from drakkar.telemetry.logs import configure_logging
 
@@ -54,7 +60,17 @@ async def _serve(settings: Settings, stopping: asyncio.Event) -> int:
         await stopping.wait()
     finally:
         await worker.stop()
+        if worker.unstopped:
+            _leave_without(worker.unstopped)
     return 0
+
+
+def _leave_without(names: Sequence[str]) -> NoReturn:
+    """End the process on the spot: what would not end may be at work under leases that are running out."""
+    logging.shutdown()
+    told = one_line(", ".join(names), 500)
+    print(f"drakkar: left without the end of {told}", file=sys.stderr, flush=True)  # noqa: T201
+    os._exit(1)
 
 
 async def _start(worker: "Worker") -> bool:

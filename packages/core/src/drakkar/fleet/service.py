@@ -11,7 +11,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from drakkar.clock import Clock
 from drakkar.errors import ConfigError
@@ -87,6 +87,7 @@ class RegistryService:
         self._calls = ProviderCalls(clock, logger, metrics)
         self._intake = Intake(identity, timing.offline_after_seconds, logger, metrics)
         self._state: WorkerState = "starting"
+        self._features: dict[str, Any] = {}
         self._to_publish: asyncio.Queue[WorkerState] = asyncio.Queue()
         self._published_once = asyncio.Event()
         self._peers: tuple[ListedCard, ...] = ()
@@ -129,6 +130,14 @@ class RegistryService:
             if self._tasks:
                 self._to_publish.put_nowait(state)
 
+    def set_features(self, features: dict[str, Any]) -> None:
+        """Show these on the card, published at once when they changed. Many changes while one card is on its
+        way become one publish."""
+        if features != self._features:
+            self._features = features
+            if self._tasks and self._to_publish.empty():
+                self._to_publish.put_nowait(self._state)
+
     async def stop(self) -> None:
         """Publish what is queued, end the loops, withdraw the card, stop the provider.
 
@@ -168,7 +177,7 @@ class RegistryService:
     async def _publish_loop(self) -> None:
         while True:
             state = await self._to_publish.get()
-            card = self._identity.card(state, self._clock.wall())
+            card = self._identity.card(state, self._clock.wall(), self._features)
             try:
                 await self._calls.run(
                     "publish", partial(self._provider.publish, card), self._timing.timeout_seconds

@@ -1,4 +1,4 @@
-"""The application that a worker serves: read-only, from immutable snapshots, nothing from third parties."""
+"""The application that a worker serves: from snapshots, nothing from third parties, one action."""
 
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
@@ -6,16 +6,28 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.types import ASGIApp
 
+from drakkar.clock import Clock
 from drakkar.server.fleet_api import FleetView, fleet_router
+from drakkar.server.leases_api import LeasesView, leases_router
 from drakkar.server.page import page_router
 from drakkar.server.security import SafeHeaders, TokenGuard
 
 
-def make_app(view: FleetView, release: str, metrics: CollectorRegistry, auth_token: str) -> ASGIApp:
-    """Build the application of one worker. An empty `auth_token` leaves everything readable."""
+def make_app(
+    view: FleetView,
+    leases: LeasesView | None,
+    release: str,
+    metrics: CollectorRegistry,
+    auth_token: str,
+    clock: Clock,
+) -> ASGIApp:
+    """Build the application of one worker; `leases` is None for one without background workers. An empty
+    `auth_token` leaves everything open to everybody who can connect."""
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
     api.include_router(fleet_router(view))
     api.include_router(page_router(view), include_in_schema=False)
+    if leases is not None:
+        api.include_router(leases_router(leases, clock))
 
     @api.get("/healthz", summary="Whether the event loop answers")
     async def healthz() -> JSONResponse:

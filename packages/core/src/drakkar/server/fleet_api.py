@@ -28,6 +28,7 @@ class ServedIdentity:
     ip_address: str
     port: int | None
     registry_provider: str
+    lease_provider: str
     config_summary: str
 
 
@@ -40,6 +41,7 @@ class FleetView(Protocol):
     def state(self) -> WorkerState: ...
     def now_ts(self) -> float: ...
     def peers(self) -> Sequence[Peer]: ...
+    def leader_for(self) -> Sequence[str]: ...
     def registry_health(self) -> RegistryHealth | None: ...
 
 
@@ -76,6 +78,7 @@ def identity_of(view: FleetView) -> Row:
         "started_at": timestamp(own.started_at),
         "url": own.url,
         "registry_provider": served.registry_provider,
+        "lease_provider": served.lease_provider,
     }
 
 
@@ -93,7 +96,7 @@ def _own_row(view: FleetView, now_ts: float) -> Row:
         "state": view.state,
         "started_at": timestamp(own.started_at),
         "instance": own.instance,
-        "leader_for": [],
+        "leader_for": list(view.leader_for()),
     }
 
 

@@ -13,6 +13,10 @@ from drakkar.settings._keys import kind_of
 from drakkar.settings.models import Settings
 
 PREFIX: Final = "DK_"
+WORKERS_VARIABLE: Final = "DK_WORKERS"
+"""Stands for `WORKERS_KEY`, and wins over its long name."""
+
+WORKERS_KEY: Final = "supervisor.workers"
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,4})?")
 _WORDS: Final = {

@@ -1,7 +1,7 @@
 """Which keys there are, and what kind of value each wants; read off the models."""
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_origin
 
 from pydantic import BaseModel, SecretStr
 
@@ -31,9 +31,10 @@ def kind_of(path: KeyPath) -> Kind:
     for known, annotation in _walk(Settings, ()):
         if path == known:
             return _kind(annotation)
+        if get_origin(annotation) is dict and path[: len(known)] == known:
+            return "option"
     in_section = path[:2] == REGISTRY and len(path) > 2  # a provider's own, whether or not there is one
-    is_free = in_section and (path[2] == "plugin_options" or path[2] not in RegistrySettings.model_fields)
-    return "option" if is_free else "text"
+    return "option" if in_section and path[2] not in RegistrySettings.model_fields else "text"
 
 
 def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

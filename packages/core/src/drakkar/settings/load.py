@@ -15,11 +15,17 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from drakkar.errors import ConfigError
-from drakkar.settings._environment import parse, settings_in, variable
+from drakkar.settings._environment import (
+    WORKERS_KEY,
+    WORKERS_VARIABLE,
+    parse,
+    settings_in,
+    variable,
+)
 from drakkar.settings._keys import keys_in, known_keys
 from drakkar.settings._yaml import read_yaml
 from drakkar.settings.models import Settings
-from drakkar.settings.text import KeyPath, dotted, kind, nearest, one_line
+from drakkar.settings.text import KeyPath, dotted, kind, name_list, nearest, one_line
 
 _COMMAND_LINE = "command line"
 
@@ -46,6 +52,9 @@ def load_settings(
             draft.problems.append(f"{one_line(name)}: write it in capitals, {one_line(variable(path))}")
         else:
             draft.take_text(path, environ[name], name)
+    if WORKERS_VARIABLE in environ:
+        path = tuple(WORKERS_KEY.split("."))
+        draft.take_text(path, name_list(environ[WORKERS_VARIABLE]), WORKERS_VARIABLE)
     for key, text in (overrides or {}).items():
         draft.take_text(tuple(key.split(".")), text, _COMMAND_LINE)
     return draft.settings()

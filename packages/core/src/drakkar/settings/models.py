@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
+from drakkar.leases.deadline import LeaseTiming
 from drakkar.settings._values import (
     Flag,
     Folder,
@@ -96,6 +97,12 @@ def _list(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise ValueError(f"must be a list of maps, not {kind(value)}")
     return value
+
+
+def _names(value: object) -> object:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"must be a list of names, not {kind(value)}")
+    return tuple(dict.fromkeys(value)) if all(isinstance(name, str) for name in value) else value
 
 
 class StaticSettings(Section):
@@ -191,6 +198,43 @@ class UiSettings(Section):
     """What a client must send as bearer token. Empty: everybody who can connect may read."""
 
 
+class LeaseSettings(Section):
+    provider: Name = ""
+    """Whose leases to use. Empty: those of `fleet.registry.provider`."""
+
+    plugin_options: Options = Field(default_factory=dict)
+    """Options for the leases, on top of those that the provider has from `fleet.registry`."""
+
+    ttl_seconds: Seconds = 30.0
+    """How long a lease lasts without renewal: the longest time that a crash leaves a job undone."""
+
+    renew_seconds: Seconds = 10.0
+    """Seconds between renewals; a third of `ttl_seconds` at most is taken."""
+
+    retry_seconds: Seconds = 5.0
+    """Seconds between attempts to get a lease, where the store cannot tell when it will be free."""
+
+    timeout_seconds: Seconds = 3.0
+    """Time limit for one call to the store; a quarter of `ttl_seconds` at most is taken."""
+
+    @property
+    def timing(self) -> LeaseTiming:
+        return LeaseTiming(self.ttl_seconds, self.renew_seconds, self.retry_seconds, self.timeout_seconds)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        return ((name, getattr(self, name)) for name in type(self).model_fields if name != "plugin_options")
+
+
+class SupervisorSettings(Section):
+    workers: Annotated[tuple[FullName, ...], BeforeValidator(_names)] = ()
+    """The background workers to run, by name. `DK_WORKERS=a,b` stands for this key."""
+
+    leases: LeaseSettings = Field(default_factory=LeaseSettings)
+
+    stop_timeout_seconds: Seconds = 10.0
+    """How long a run may take to end after it was cancelled, before its lease is left to run out."""
+
+
 class Settings(Section):
     """All settings of one worker."""
 
@@ -211,6 +255,7 @@ class Settings(Section):
     shared: SharedSettings = Field(default_factory=SharedSettings)
     fleet: FleetSettings = Field(default_factory=FleetSettings)
     ui: UiSettings = Field(default_factory=UiSettings)
+    supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
 
 
 def _errors(

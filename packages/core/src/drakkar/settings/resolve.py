@@ -59,17 +59,38 @@ def provider_options(settings: Settings) -> dict[str, Any]:
     `explicit`.
     """
     registry = settings.fleet.registry
-    options: dict[str, Any]
-    match registry.provider:
+    return deepcopy(_section_options(settings, registry.provider) | registry.plugin_options)
+
+
+def lease_provider(settings: Settings) -> str:
+    """The provider whose leases are used."""
+    return settings.supervisor.leases.provider or settings.fleet.registry.provider
+
+
+def lease_options(settings: Settings) -> dict[str, Any]:
+    """What the lease half of `lease_provider` gets: with no provider of its own set the options of the
+    registry's, else the section of its name; and on top of that `supervisor.leases.plugin_options`. The
+    caller owns the map. `filesystem` is also told whether its folder is `local` to this host.
+    """
+    leases = settings.supervisor.leases
+    name = lease_provider(settings)
+    options = _section_options(settings, name) if leases.provider else provider_options(settings)
+    if name == "filesystem":
+        folder = registry_folder(settings)
+        options["local"] = folder is None or not (folder[1] or settings.shared.dir)
+    return deepcopy(options | leases.plugin_options)
+
+
+def _section_options(settings: Settings, provider: str) -> dict[str, Any]:
+    registry = settings.fleet.registry
+    match provider:
         case "filesystem":
             folder, explicit = registry_folder(settings) or ("", False)
-            options = {"dir": str(folder), "explicit": explicit}
+            return {"dir": str(folder), "explicit": explicit}
         case "static":
-            options = registry.static.model_dump()
-            options["peers"] = list(options["peers"])
+            return {"peers": list(registry.static.model_dump()["peers"])}
         case name:
-            options = registry.section(name)
-    return deepcopy(options | registry.plugin_options)
+            return registry.section(name)
 
 
 def spans_hosts(settings: Settings) -> bool:

@@ -1,5 +1,6 @@
 """Words for messages about settings: short, on one line, and never with a value in them."""
 
+import json
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from typing import Final
@@ -62,3 +63,8 @@ def _likeness(key: str, other: str) -> float:
     section, _, name = key[:_MAX_NAME_CHARS].lower().rpartition(".")
     other_section, _, other_name = other.rpartition(".")
     return SequenceMatcher(None, name, other_name).ratio() * (1 if section == other_section else 0.9)
+
+
+def name_list(text: str) -> str:
+    """The JSON list for names with commas between them, as in `DK_WORKERS=gc,lifecycle`."""
+    return json.dumps([name.strip() for name in text.split(",") if name.strip()])

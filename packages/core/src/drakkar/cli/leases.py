@@ -1,0 +1,106 @@
+"""`drakkar leases`: who leads what, and `drakkar leases step-down NAME`."""
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any, Final
+
+import httpx
+
+from drakkar.cli import _watching
+from drakkar.cli._client import Answer, ask, ask_workers, connect, worker_url
+from drakkar.cli._options import settings_from
+from drakkar.cli._output import print_json
+from drakkar.cli._signals import run_until_signal, unless
+from drakkar.errors import DrakkarError, UnavailableError
+from drakkar.settings import Settings
+from drakkar.settings.text import one_line
+
+_COLUMNS: Final = ("lease", "worker", "token", "age", "left")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _watching.add_arguments(parser, "the leases")
+    parser.add_argument("action", nargs="?", choices=["step-down"], help="have the holder of NAME step down")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the lease, such as inventory-leader")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action is None:
+        return _watching.show(arguments, SUBJECT)
+    if arguments.name is None:
+        raise DrakkarError("leases step-down must be followed by the name of a lease")
+    settings = settings_from(arguments)
+    url = worker_url(settings, arguments.url)
+    return run_until_signal(
+        lambda stopping: _step_down(settings, url, arguments.name, arguments.json, stopping)
+    )
+
+
+async def ask_leases(client: httpx.AsyncClient) -> Answer:
+    """The leases. Raises `UnavailableError` for a worker that does not answer with them, and when the store
+    has not answered it yet."""
+    answer = await ask(client, "api/v1/leases")
+    data = answer.data
+    if not isinstance(data, dict) or not isinstance(data.get("leases"), list | NoneType):
+        raise UnavailableError(f"{answer.url} answers with something that is no list of leases")
+    if data["leases"] is None:
+        reason = one_line(str(data.get("error")), 300)
+        raise UnavailableError(f"{answer.url} cannot read the leases: {reason}")
+    return answer
+
+
+def _rows(answer: Answer) -> Sequence[dict[str, Any]]:
+    return [
+        {
+            "lease": row.get("name"),
+            "worker": row.get("worker"),
+            "token": row.get("token"),
+            "age": _seconds(row.get("age_seconds")),
+            "left": _seconds(row.get("remaining_seconds")),
+        }
+        for row in answer.data["leases"]
+        if isinstance(row, dict)
+    ]
+
+
+async def _step_down(settings: Settings, url: str, name: str, as_json: bool, stopping: asyncio.Event) -> int:
+    done = await unless(stopping, _ask_holder(settings, url, name))
+    if done is None:
+        raise DrakkarError("interrupted")
+    if as_json:
+        print_json(done.data)
+    else:
+        print(f"{one_line(done.url, 1000)} gives up {one_line(name)}")  # noqa: T201
+    return 0
+
+
+async def _ask_holder(settings: Settings, url: str, name: str) -> Answer:
+    """Find the holder through the worker at `url`, and ask it."""
+    async with connect(url, settings) as client:
+        leases = await ask_leases(client)
+        holder = next((row.get("worker") for row in leases.data["leases"] if row.get("name") == name), None)
+        if holder is None:
+            raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; see drakkar leases")
+        rows = (await ask_workers(client)).data
+    holder_url = next((row.get("url") for row in rows if row["worker_name"] == holder), None)
+    if not isinstance(holder_url, str):
+        raise DrakkarError(f"{one_line(str(holder))} holds it and is not in the workers list; give its --url")
+    async with connect(worker_url(settings, holder_url), settings) as client:
+        return await ask(
+            client,
+            "api/v1/leases/step-down",
+            "POST",
+            params={"name": name},
+            headers={"X-Drakkar-Action": "step-down"},
+        )
+
+
+def _seconds(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return f"{value:.0f} s" if abs(value) < 1e9 else ""
+
+
+SUBJECT: Final = _watching.Subject(ask_leases, _COLUMNS, _rows)

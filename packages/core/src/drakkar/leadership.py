@@ -1,0 +1,103 @@
+"""The leases and the background workers of one worker, put together: started, stopped and asked as one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from drakkar.clock import Clock
+from drakkar.errors import ConfigError
+from drakkar.fleet.identity import WorkerIdentity
+from drakkar.fleet.provider import EventLogger
+from drakkar.fleet.service import Peer
+from drakkar.leases.backend import LeaseBackend, LeaseContext, LeaseInfo
+from drakkar.leases.keeper import LeaseKeeper
+from drakkar.settings import Settings
+from drakkar.settings.resolve import lease_options, lease_provider
+from drakkar.supervisor.chosen import Supervised
+from drakkar.supervisor.supervisor import Supervisor
+from drakkar.supervisor.surroundings import LaneReport, Surroundings
+from drakkar.supervisor.worker import Dependencies
+from drakkar.telemetry.metrics import LeaseMetrics, SupervisorMetrics
+
+
+class Leadership:
+    """What is needed to lead: a lease backend and the background workers.
+
+    Satisfies `drakkar.server.leases_api.LeasesView`. Raises `ConfigError` when the settings and the backend
+    do not fit together.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        backend: LeaseBackend,
+        workers: Sequence[Supervised],
+        identity: WorkerIdentity,
+        *,
+        peers: Callable[[], Sequence[Peer]],
+        on_change: Callable[[], None],
+        clock: Clock,
+        logger: EventLogger,
+        metrics: CollectorRegistry,
+    ) -> None:
+        leases = settings.supervisor.leases
+        if problems := leases.timing.problems(backend.min_ttl_seconds):
+            raise ConfigError(problems[0])
+        self.lease_provider = lease_provider(settings)
+        ctx = LeaseContext(
+            worker=identity.worker,
+            instance=identity.instance,
+            cluster=identity.cluster,
+            logger=logger,
+            options=lease_options(settings),
+            ttl_seconds=leases.ttl_seconds,
+            timeout_seconds=leases.timeout_seconds,
+        )
+        self.keeper = LeaseKeeper(
+            backend, ctx, leases.timing, clock=clock, logger=logger, metrics=LeaseMetrics(metrics)
+        )
+        around = Surroundings(
+            keeper=self.keeper,
+            clock=clock,
+            logger=logger,
+            metrics=SupervisorMetrics(metrics),
+            stop_timeout_seconds=settings.supervisor.stop_timeout_seconds,
+            refresh_seconds=settings.fleet.registry.refresh_seconds,
+        )
+        deps = Dependencies(logger, settings, self.keeper, peers)
+        self.supervisor = Supervisor(workers, deps, around, on_change=on_change)
+
+    def start(self) -> None:
+        """Begin; nothing waits for the store."""
+        self.keeper.start()
+        self.supervisor.start()
+
+    async def stop(self) -> Sequence[str]:
+        """Acquire nothing more, end every run, give every lease back, stop the backend. Returns the names of
+        the runs that would not end; their leases are left to run out."""
+        self.keeper.drain()
+        try:
+            return await self.supervisor.stop()
+        finally:
+            await self.keeper.stop()
+
+    def features(self) -> dict[str, Any]:
+        """What the card tells of the background workers."""
+        return self.supervisor.features()
+
+    def lease_problem(self) -> str | None:
+        return self.keeper.problem
+
+    async def list_leases(self) -> Sequence[LeaseInfo]:
+        return await self.keeper.list()
+
+    def lane_reports(self) -> Mapping[str, Sequence[LaneReport]]:
+        return self.supervisor.reports()
+
+    def leader_for(self) -> Sequence[str]:
+        names: list[str] = self.supervisor.features()["leader_for"]
+        return names
+
+    def step_down(self, lease: str, cool_down_seconds: float) -> bool:
+        return self.supervisor.step_down(lease, cool_down_seconds)
