@@ -153,6 +153,9 @@ async def test_the_time_of_day_of_this_host_plays_no_part(
 
 def test_elapsed_time_counts_suspend(monkeypatch: pytest.MonkeyPatch) -> None:
     assert elapsed_seconds() == pytest.approx(time.clock_gettime(time.CLOCK_BOOTTIME), abs=5)
+    suspended = {time.CLOCK_BOOTTIME: time.monotonic() + HOUR}  # as after an hour of sleep
+    monkeypatch.setattr(time, "clock_gettime", suspended.get)
+    assert elapsed_seconds() == pytest.approx(time.monotonic() + HOUR, abs=5)
 
     monkeypatch.setattr(registry, "_BOOTTIME", None)
     assert elapsed_seconds() == pytest.approx(time.monotonic(), abs=5)

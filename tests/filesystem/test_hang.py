@@ -4,7 +4,6 @@ import asyncio
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from drakkar.fleet.card import encode_card
@@ -84,9 +83,10 @@ async def test_stopping_waits_for_nothing_and_the_thread_ends_when_the_folder_an
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "fsync"])
-async def test_a_publish_that_was_given_up_does_not_bring_a_withdrawn_card_back(
-    tmp_path: Path, folder_at: MakeFolder, operation: Any
+async def test_a_publish_that_was_given_up_has_no_effect_later(
+    tmp_path: Path, folder_at: MakeFolder, operation: Operation
 ) -> None:
+    """Else it could bring back the card of a worker whose withdrawal was given up as well."""
     with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
         folder = folder_at(mount.path)
         provider = await folder.start(timeout_seconds=1)
@@ -94,6 +94,21 @@ async def test_a_publish_that_was_given_up_does_not_bring_a_withdrawn_card_back(
         mount.hang_at(operation)
         with pytest.raises(TimeoutError):
             await provider.publish(make_card("worker-1", state="draining"))
+        mount.work()
+
+        assert [peer.card["state"] for peer in await provider.list()] == ["running"]
+        assert folder.names() == {"worker-1.json"}
+
+
+async def test_a_withdrawal_comes_after_the_publish_that_was_given_up(
+    tmp_path: Path, folder_at: MakeFolder
+) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path)
+        provider = await folder.start(timeout_seconds=1)
+        mount.hang_at("rename")
+        with pytest.raises(TimeoutError):
+            await provider.publish(make_card("worker-1"))
 
         withdrawing = asyncio.create_task(provider.withdraw("worker-1", INSTANCE))
         await asyncio.sleep(0)
@@ -102,6 +117,23 @@ async def test_a_publish_that_was_given_up_does_not_bring_a_withdrawn_card_back(
 
         assert await provider.list() == []
         assert folder.names() == set()
+
+
+async def test_a_publish_that_was_given_up_does_not_go_through_the_rest_of_its_steps(
+    tmp_path: Path, folder_at: MakeFolder
+) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path)
+        folder.workers.mkdir()
+        provider = await folder.start(timeout_seconds=1)
+        mount.hang_at("create")
+        with pytest.raises(TimeoutError):
+            await provider.publish(make_card("worker-1"))
+        mount.hang_at("write")
+        mount.go_on()
+
+        assert await provider.list() == []
+        assert not mount.is_hung()
 
 
 async def test_a_publish_that_was_given_up_makes_no_folder(tmp_path: Path, folder_at: MakeFolder) -> None:
@@ -133,6 +165,46 @@ async def test_a_listing_that_was_given_up_deletes_nothing(tmp_path: Path, folde
 
         assert folder.names() == {"worker-1.json", "worker-2.json", ".worker-2.json.0123.tmp"}
         assert await workers_of(provider) == ["worker-1"]
+
+
+async def test_a_listing_that_was_given_up_at_the_last_look_deletes_nothing(
+    tmp_path: Path, folder_at: MakeFolder
+) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path)
+        provider = await folder.start(timeout_seconds=2, prune_after_seconds=600)
+        await provider.publish(make_card("worker-1"))
+        folder.write("worker-2.json", encode_card(make_card("worker-2")), age_seconds=1e6)
+        mount.hang_at("open", "worker-2")
+        listing = asyncio.create_task(provider.list())
+        await asyncio.to_thread(mount.wait_until_hung)
+        mount.hang_at("open", "worker-2")
+        mount.go_on()
+        with pytest.raises(TimeoutError):
+            await listing
+        mount.work()
+
+        await provider.withdraw("worker-9", INSTANCE)
+
+        assert folder.names() == {"worker-1.json", "worker-2.json"}
+
+
+async def test_a_listing_that_was_given_up_deletes_no_temporary_file(
+    tmp_path: Path, folder_at: MakeFolder
+) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path)
+        provider = await folder.start(timeout_seconds=1, prune_after_seconds=600)
+        await provider.publish(make_card("worker-1"))
+        folder.write(".worker-2.json.0123.tmp", "", age_seconds=1e6)
+        mount.hang_at("getattr", ".tmp")
+        with pytest.raises(TimeoutError):
+            await provider.list()
+        mount.work()
+
+        await provider.withdraw("worker-9", INSTANCE)
+
+        assert folder.names() == {"worker-1.json", ".worker-2.json.0123.tmp"}
 
 
 async def test_a_withdrawal_that_was_given_up_deletes_nothing(tmp_path: Path, folder_at: MakeFolder) -> None:

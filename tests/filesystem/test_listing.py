@@ -350,6 +350,24 @@ async def test_a_file_that_vanishes_is_forgotten(folder: Folder, provider: Files
     assert set(provider._cards._files) == {"worker-2.json"}
 
 
+async def test_a_known_card_that_the_scan_of_the_folder_missed_is_looked_for(
+    tmp_path: Path, folder_at: MakeFolder
+) -> None:
+    """A file system may leave out a name that is replaced while the folder is read."""
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path)
+        for worker in GOOD:
+            folder.write(f"{worker}.json", encode_card(make_card(worker)))
+        provider = await folder.start("worker-3")
+        assert await workers_of(provider) == GOOD
+        mount.hide("worker-2.json")
+
+        assert await workers_of(provider) == GOOD
+
+        (mount.source / "workers" / "worker-2.json").unlink()
+        assert await workers_of(provider) == ["worker-1"]
+
+
 @pytest.mark.parametrize("types", [True, False], ids=["types told", "types not told"])
 async def test_a_file_that_vanishes_while_it_is_looked_at_is_ignored(
     folder_at: MakeFolder, tmp_path: Path, types: bool
@@ -380,6 +398,27 @@ async def test_a_file_system_that_tells_no_types_is_asked(folder_at: MakeFolder,
 
         assert set(folder.rejected().values()) == {"not_a_file"}
         assert len(folder.rejected()) == len(NO_FILES)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a good card", "dangling link"])
+async def test_a_file_that_is_something_else_when_it_is_opened_is_no_file(
+    tmp_path: Path, kind: str, folder_at: MakeFolder
+) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path)
+        for worker in [*GOOD, "worker-4"]:
+            folder.write(f"{worker}.json", encode_card(make_card(worker)))
+        provider = await folder.start("worker-3")
+        mount.hang_at("getattr", "worker-4.json")
+        listing = asyncio.create_task(workers_of(provider))
+        await asyncio.to_thread(mount.wait_until_hung)
+        path = mount.source / "workers" / "worker-4.json"
+        path.unlink()
+        NO_FILES[kind](path)
+        mount.work()
+
+        assert await listing == GOOD
+        assert folder.rejected() == {"worker-4.json": "not_a_file"}
 
 
 async def test_a_card_that_was_replaced_while_it_was_read_is_read_again(

@@ -1,5 +1,6 @@
 """A folder that vanishes and comes back, and a mount that goes away under it."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from drakkar.fleet.testkit import make_card
 from drakkar.fleet.testkit.harness import INSTANCE
 from drakkar_filesystem.registry import FilesystemRegistry
 from support.folders import Folder, MakeFolder, workers_of
-from support.mounts import tmpfs, unmount
+from support.mounts import passthrough, tmpfs, unmount
 
 NOT_MOUNTED = "the file system of this folder seems not to be mounted"
 
@@ -39,6 +40,20 @@ async def test_a_folder_that_vanished_is_made_again_by_the_next_publish(folder: 
 
     assert await workers_of(providers[0]) == ["worker-1", "worker-2"]
     assert folder.workers.stat().st_mode & 0o777 == 0o700
+
+
+async def test_workers_may_make_the_folder_at_the_same_time(tmp_path: Path, folder_at: MakeFolder) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount") as mount:
+        folder = folder_at(mount.path / "cards")
+        provider = await folder.start()
+        mount.hang_at("mkdir")
+        publishing = asyncio.create_task(provider.publish(make_card("worker-1")))
+        await asyncio.to_thread(mount.wait_until_hung)
+        (mount.source / "cards" / "workers").mkdir(parents=True)
+        mount.work()
+        await publishing
+
+        assert await workers_of(provider) == ["worker-1"]
 
 
 async def test_only_a_publish_makes_the_folder(folder: Folder) -> None:
@@ -87,6 +102,17 @@ async def test_an_unmounted_folder_is_not_replaced_by_a_local_one(
         with tmpfs(mount):
             await provider.publish(make_card("worker-1"))
             assert await workers_of(provider) == ["worker-1"]
+
+
+async def test_a_listing_of_an_empty_mount_point_says_what_is_wrong(
+    tmp_path: Path, folder_at: MakeFolder
+) -> None:
+    folder = folder_at(tmp_path / "mount")
+    with tmpfs(folder.path):
+        provider = await folder.start(options={"explicit": True})
+
+    with pytest.raises(OSError, match=NOT_MOUNTED):
+        await provider.list()
 
 
 async def test_an_unmounted_folder_that_exists_locally_too_is_not_taken_for_it(

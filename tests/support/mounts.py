@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 import pytest
 
-_READY_SECONDS = 20.0
+_READY_SECONDS = 60.0
 _SERVER = Path(__file__).with_name("passthrough.py")
 
 Operation = Literal[
@@ -105,15 +105,23 @@ class Passthrough:
         """Answer `operation` on such files with the error `number`."""
         self._rule(operation, name=name, times=times, errno=number)
 
+    def hide(self, name: str) -> None:
+        """Leave files whose name holds `name` out of listings; they can be opened all the same."""
+        (self.control / "hide").write_text(name)
+
     def die(self) -> None:
         """The server is gone, the mount stays."""
         os.kill(self.pid, signal.SIGKILL)
 
+    def go_on(self) -> None:
+        """Answer again, until the next fault that was asked for."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def work(self) -> None:
-        """Answer again, and without the faults that were asked for."""
+        """Answer again, and forget the faults that were asked for."""
         for rule in self.control.iterdir():
             rule.unlink(missing_ok=True)
-        os.kill(self.pid, signal.SIGCONT)
+        self.go_on()
 
     def wait_until_hung(self) -> None:
         deadline = time.monotonic() + _READY_SECONDS

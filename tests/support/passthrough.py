@@ -2,7 +2,8 @@
 
     python passthrough.py SOURCE MOUNT_POINT CONTROL SHIFT_SECONDS TYPES
 
-A file `CONTROL/<operation>` tells it to stop itself, or to answer with an error, at that operation.
+A file `CONTROL/<operation>` tells it to stop itself, or to answer with an error, at that operation; one named
+`hide` tells what names a listing leaves out.
 """
 
 import ctypes
@@ -55,6 +56,12 @@ class Files(mfusepy.Operations):  # type: ignore[misc]  # of an untyped module
             raise mfusepy.FuseOSError(rule["errno"])
         os.kill(os.getpid(), signal.SIGSTOP)
 
+    def hidden(self, name: str) -> bool:
+        try:
+            return (self._control / "hide").read_text() in name
+        except FileNotFoundError:
+            return False
+
     def at(self, path: str) -> Path:
         return Path(self._source + path)
 
@@ -67,7 +74,8 @@ class Files(mfusepy.Operations):  # type: ignore[misc]  # of an untyped module
 
     @faulty
     def readdir(self, path: str, fh: int) -> Iterator[Any]:
-        for name in [".", "..", *(inner.name for inner in self.at(path).iterdir())]:
+        names = [inner.name for inner in self.at(path).iterdir() if not self.hidden(inner.name)]
+        for name in [".", "..", *names]:
             found = self.at(f"{path}/{name}").lstat()
             yield name, {"st_ino": found.st_ino, "st_mode": found.st_mode if self._types else 0}, 0
 
@@ -131,7 +139,7 @@ class Files(mfusepy.Operations):  # type: ignore[misc]  # of an untyped module
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not to outlive a test run that was killed
     source, mount_point, control, shift_seconds, types = sys.argv[1:]
-    no_caches = {"attr_timeout": 0, "entry_timeout": 0, "negative_timeout": 0}
+    no_caches = {"attr_timeout": 0, "entry_timeout": 0, "negative_timeout": 0, "direct_io": True}
     files = Files(source, control, float(shift_seconds), types == "1")
     mfusepy.FUSE(files, mount_point, foreground=True, nothreads=True, use_ino=True, **no_caches)
 
