@@ -9,7 +9,9 @@ another by accident.
 
 import hashlib
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -18,6 +20,7 @@ import nox
 
 ROOT = Path(__file__).parent
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
+EXAMPLES = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("examples/*/pyproject.toml"))
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(nox.project.load_toml("packages/core/pyproject.toml"))
 
@@ -54,15 +57,18 @@ def source_of(package: str) -> list[str]:
     return [str(wheels[-1])] if wheels else ["-e", f"packages/{package}"]
 
 
-def install(session: nox.Session, packages: Iterable[str], *groups: str) -> None:
-    """Install `packages` and dependency groups of the root project.
+def install(
+    session: nox.Session, packages: Iterable[str], *groups: str, examples: Iterable[str] = ()
+) -> None:
+    """Install packages, examples and dependency groups of the root project.
 
     An environment that is used again is left alone until a pyproject.toml changes.
     """
     wanted = [argument for package in packages for argument in source_of(package)]
+    wanted += [argument for folder in examples for argument in ("-e", folder)]
     wanted += nox.project.dependency_groups(PROJECT, *groups)
     state = hashlib.sha256(repr(wanted).encode())
-    for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
+    for path in sorted([*ROOT.glob("packages/*/pyproject.toml"), *ROOT.glob("examples/*/pyproject.toml")]):
         state.update(path.read_bytes())
     stamp = Path(session.virtualenv.location) / "installed"
     if not stamp.exists() or stamp.read_text() != state.hexdigest():
@@ -75,7 +81,11 @@ def run_tests(session: nox.Session, folder: str) -> None:
     results = Path(os.environ.get("DRAKKAR_TEST_RESULTS", session.virtualenv.location))
     junit = results / f"{session.name}.xml"
     named = any(Path(argument.partition("::")[0]).exists() for argument in session.posargs)
-    session.run("pytest", f"--junit-xml={junit}", *([] if named else [folder]), *session.posargs)
+    # A folder of its own: pytest sweeps the one that runs share, and sessions run side by side.
+    temporary = tempfile.mkdtemp(prefix="drakkar-")
+    options = [f"--junit-xml={junit}", f"--basetemp={temporary}/tests"]
+    session.run("pytest", *options, *([] if named else [folder]), *session.posargs)
+    shutil.rmtree(temporary, ignore_errors=True)
     suite = ET.parse(junit).find("testsuite")
     if suite is None or int(suite.attrib["tests"]) == int(suite.attrib["skipped"]):
         session.error("no test was executed")
@@ -96,8 +106,8 @@ for _name in PACKAGES:
 
 @nox.session(tags=["gate"], allow_parallel=False)
 def e2e(session: nox.Session) -> None:
-    """Test fleets of real processes, with every package installed."""
-    install(session, PACKAGES, "test")
+    """Test fleets of real processes, with every package and every example installed."""
+    install(session, PACKAGES, "test", examples=EXAMPLES)
     run_tests(session, "tests/e2e")
 
 
@@ -121,7 +131,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["gate"])
 def types(session: nox.Session) -> None:
     """Check types, strictly, of everything."""
-    install(session, PACKAGES, "test", "types")
+    install(session, PACKAGES, "test", "types", examples=EXAMPLES)
     session.run("mypy", *(f"packages/{name}/src" for name in PACKAGES))
     folders = [
         name for name in ("tests", "scripts", "benchmarks", "examples") if any(Path(name).rglob("*.py"))
