@@ -1,6 +1,10 @@
-"""Three real workers on the filesystem provider, watched from outside. `scripts/demo` sets it up."""
+"""Three real workers that keep an object store in order while it is being filled, watched from outside.
+
+`scripts/demo` sets it up and starts it.
+"""
 
 import argparse
+import math
 import os
 import re
 import select
@@ -9,29 +13,45 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
+from objectstore.tree import Tree
+from objectstore.verify import settle, verify
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+
+from scripts.demo_view import Sample, Watcher, show
 
 WORKERS = ("worker-1", "worker-2", "worker-3")
+BACKGROUND = ("gc", "lifecycle", "rebalance", "inventory")
 START_SECONDS = 60
 STOP_SECONDS = 30
+QUIET_SECONDS = 4
+"""How long before the end nothing is written to the store any more."""
+
+TIDY_SECONDS = 20
+"""How long the workers may take after the end to have cleared everything away."""
+
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 SETTINGS = {
     "DK_FLEET__REGISTRY__PROVIDER": "filesystem",
     "DK_FLEET__REGISTRY__HEARTBEAT_SECONDS": "1",
     "DK_FLEET__REGISTRY__REFRESH_SECONDS": "1",
     "DK_FLEET__REGISTRY__OFFLINE_AFTER_SECONDS": "4",
+    "DK_SUPERVISOR__LEASES__TTL_SECONDS": "5",
+    "DK_SUPERVISOR__LEASES__RENEW_SECONDS": "1",
+    "DK_SUPERVISOR__LEASES__RETRY_SECONDS": "1",
+    "DK_GC_SHARDS": "4",
+    "DK_GC_INTERVAL": "1",
+    "DK_GC_GRACE": "5",
+    "DK_LIFECYCLE_INTERVAL": "1",
+    "DK_REBALANCE_INTERVAL": "1",
+    "DK_INVENTORY_INTERVAL": "1",
 }
-
-Row = dict[str, Any]
 
 
 class DemoError(Exception):
@@ -48,17 +68,19 @@ class DemoWorker:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/demo", description="Watch three workers see each other.")
+    parser = argparse.ArgumentParser(prog="scripts/demo", description="Watch three workers share their work.")
     parser.add_argument("--seconds", type=float, help="end by itself after this long")
     seconds: float | None = parser.parse_args().seconds
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="drakkar-demo-") as folder:
+        store = Path(folder) / "objects"
         try:
-            with fleet(Path(folder)) as workers:
+            with fleet(Path(folder), store) as workers:
                 for worker in workers:
                     console.print(f"{worker.name} answers at {worker.url}")
-                seen_by = watch(workers, console, seconds)
+                problems = watch(workers, store, console, seconds)
+            problems += verify(Tree(store)).broken
         except KeyboardInterrupt:
             console.print("demo: interrupted; what had started is stopped", style="red")
             return 1
@@ -66,21 +88,20 @@ def main() -> int:
             console.print(f"demo: {error}", style="red", markup=False)
             return 1
     console.print("All three stopped cleanly and took their cards along.")
-    unseen = [name for name in WORKERS if len(seen_by.get(name, ())) < len(WORKERS) - 1]
-    if seconds is not None and unseen:
-        console.print(f"demo: not seen online by both others: {', '.join(unseen)}", style="red")
-        return 1
-    return 0
+    for problem in problems:
+        console.print(f"demo: {problem}", style="red", markup=False)
+    return 1 if problems else 0
 
 
 @contextmanager
-def fleet(folder: Path) -> Iterator[list[DemoWorker]]:
-    """Start the workers; stop them at the end, whatever happened, and see that their cards are gone."""
+def fleet(folder: Path, store: Path) -> Iterator[list[DemoWorker]]:
+    """Start the workers; stop them at the end, whatever happened, and see that their cards and leases are
+    gone."""
     processes: dict[str, subprocess.Popen[str]] = {}
     try:
         with interrupts_wait():
             for name in WORKERS:
-                processes[name] = start(name, folder)
+                processes[name] = start_worker(name, folder, store)
         yield [
             DemoWorker(name, url_of(name, process, folder), process) for name, process in processes.items()
         ]
@@ -113,13 +134,20 @@ def ignore_interrupts() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def start(name: str, folder: Path) -> subprocess.Popen[str]:
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("DK_")}
-    environ |= SETTINGS | {"DK_STORAGE__DIR": str(folder)}
-    command = [str(Path(sys.executable).with_name("drakkar")), "run", "--worker-name", name, "--port", "0"]
+def start_worker(name: str, folder: Path, store: Path) -> subprocess.Popen[str]:
+    settings = SETTINGS | {"DK_STORAGE__DIR": str(folder), "DK_OBJECTSTORE_DIR": str(store)}
+    workers = ",".join(BACKGROUND)
+    arguments = ("run", "--worker-name", name, "--port", "0", "--workers", workers)
+    return start(name, folder, "drakkar", *arguments, settings=settings)
+
+
+def start(
+    name: str, folder: Path, command: str, *arguments: str, settings: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("DK_")} | dict(settings)
     with log_file(name, folder).open("w") as log:
         return subprocess.Popen(
-            command,
+            [str(Path(sys.executable).with_name(command)), *arguments],
             cwd=folder,
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -158,49 +186,60 @@ def stop(processes: dict[str, subprocess.Popen[str]]) -> list[str]:
     return failures
 
 
-def watch(workers: list[DemoWorker], console: Console, seconds: float | None) -> dict[str, set[str]]:
-    """Show the fleet until the time is over or Ctrl-C; return who was seen online by whom at the end."""
-    end = None if seconds is None else time.monotonic() + seconds
-    seen_by: dict[str, set[str]] = {}
-    with Live(console=console, auto_refresh=False) as live, httpx.Client(timeout=2) as client:
-        try:
-            while end is None or time.monotonic() < end:
+def watch(workers: list[DemoWorker], store: Path, console: Console, seconds: float | None) -> list[str]:
+    """Have the store filled, and show it and the fleet until the time is over or Ctrl-C; return what was not
+    as it should be."""
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    urls = {worker.name: worker.url for worker in workers}
+    with (
+        Live(console=console, auto_refresh=False) as live,
+        httpx.Client(timeout=2, trust_env=False) as client,
+    ):
+        watcher = Watcher(urls, store, client)
+
+        def look_until(moment: float) -> Sample:
+            while True:
                 for worker in workers:
                     if worker.process.poll() is not None:
                         raise DemoError(f"{worker.name} ended with status {worker.process.returncode}")
-                answers = {worker.name: ask(client, worker) for worker in workers}
-                seen_by = {
-                    name: {
-                        other for other, rows in answers.items() if other != name and is_online(name, rows)
-                    }
-                    for name in WORKERS
-                }
-                live.update(table(answers, seen_by), refresh=True)
+                sample = watcher.look()
+                live.update(show(sample), refresh=True)
+                if time.monotonic() >= moment:
+                    return sample
                 time.sleep(0.5)
+
+        try:
+            with filler(store):
+                look_until(end - QUIET_SECONDS)
+            look_until(end)
+            report = settle(Tree(store), TIDY_SECONDS)
+            sample = look_until(0)
         except KeyboardInterrupt:
-            ignore_interrupts()
-    return seen_by
+            return [f"{lease} was led by two workers at once" for lease in sorted(watcher.led_by_two)]
+    unseen = [name for name in WORKERS if len(sample.seen_by(name)) < len(WORKERS) - 1]
+    return [
+        *(f"{name} was not seen online by both others" for name in unseen),
+        *(f"nobody leads {name}" for name in BACKGROUND if name not in sample.led()),
+        *(f"{lease} was led by two workers at once" for lease in sorted(watcher.led_by_two)),
+        *report.broken,
+        *report.left,
+    ]
 
 
-def ask(client: httpx.Client, worker: DemoWorker) -> list[Row]:
+@contextmanager
+def filler(store: Path) -> Iterator[None]:
+    """Write, read and delete objects meanwhile."""
+    processes: dict[str, subprocess.Popen[str]] = {}
     try:
-        rows: list[Row] = client.get(f"{worker.url}api/v1/workers").raise_for_status().json()
-    except httpx.HTTPError:
-        return []
-    return rows
-
-
-def is_online(name: str, rows: list[Row]) -> bool:
-    return any(row["worker_name"] == name and row["online"] is True for row in rows)
-
-
-def table(answers: dict[str, list[Row]], seen_by: dict[str, set[str]]) -> Table:
-    result = Table("Worker", "State", "Version", "Address", "Seen online by", title="The fleet")
-    own = {name: next((row for row in rows if row["is_current"]), {}) for name, rows in answers.items()}
-    for name, row in own.items():
-        others = ", ".join(sorted(seen_by[name])) or "nobody yet"
-        result.add_row(name, row.get("state", "no answer"), row.get("version"), row.get("url"), others)
-    return result
+        with interrupts_wait():
+            command = ("objectstore", "--dir", str(store), "fill", "--pause", "0.1")
+            processes["the filler"] = start("filler", store.parent, *command, settings={})
+        yield
+    finally:
+        with interrupts_wait():
+            failures = stop(processes)
+    if failures:
+        raise DemoError("; ".join(failures))
 
 
 def log_file(name: str, folder: Path) -> Path:
