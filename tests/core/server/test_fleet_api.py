@@ -261,6 +261,7 @@ async def test_tells_who_it_is(script: Script) -> None:
             "started_at": row["started_at"],
             "url": worker.url,
             "registry_provider": "scripted",
+            "lease_provider": "scripted",
         }
         assert re.fullmatch("[0-9a-f]{16}", worker.instance)
 

@@ -68,12 +68,24 @@ def test_a_variable_can_set_a_key_in_an_empty_section(load: Callable[..., Settin
 
 
 @pytest.mark.parametrize(
-    "name", ["DK_GC_INTERVAL", "DK_WORKERS", "DK_CONFIG", "DK_", "DK", "XDK_UI__PROT", "UI__PROT"]
+    "name", ["DK_GC_INTERVAL", "DK_WORKER", "DK_CONFIG", "DK_", "DK", "XDK_UI__PROT", "UI__PROT"]
 )
 def test_a_name_that_is_not_meant_for_the_settings_is_left_alone(
     name: str, load: Callable[..., Settings]
 ) -> None:
     assert load(environ={name: "not a setting"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("gc", ["gc"]), ("gc,lifecycle", ["gc", "lifecycle"]), (" gc ,, gc,", ["gc"]), ("", [])],
+)
+def test_the_short_variable_names_the_background_workers(
+    text: str, names: list[str], load: Callable[..., Settings]
+) -> None:
+    environ = {"DK_SUPERVISOR__WORKERS": '["inventory"]', "DK_WORKERS": text}
+
+    assert list(load("{supervisor: {workers: [rebalance]}}", environ).supervisor.workers) == names
 
 
 @pytest.mark.parametrize(
@@ -190,7 +202,8 @@ def test_a_key_inside_what_is_no_map_cannot_be_set(refusal: Callable[..., str]) 
 @pytest.mark.parametrize(
     ("text", "unknown", "nearest"),
     [
-        ("worker: worker-1", "worker", "worker_name"),
+        ("workername: worker-1", "workername", "worker_name"),
+        ("workers: [gc]", "workers", "supervisor.workers"),
         ("{fleet: {registry: {provder: none}}}", "fleet.registry.provder", "fleet.registry.provider"),
         ("{fleet: {registry: {hearbeat: 3}}}", "fleet.registry.hearbeat", "fleet.registry.heartbeat_seconds"),
         ("{fleet: {registry: {reddis: {a: 1}}}}", "fleet.registry.reddis", "fleet.registry.redis"),

@@ -33,6 +33,14 @@ DEFAULTS: dict[str, Any] = {
     "ui.port": None,
     "ui.public_url": "",
     "ui.auth_token": SecretStr(""),
+    "supervisor.workers": (),
+    "supervisor.leases.provider": "",
+    "supervisor.leases.plugin_options": {},
+    "supervisor.leases.ttl_seconds": 30,
+    "supervisor.leases.renew_seconds": 10,
+    "supervisor.leases.retry_seconds": 5,
+    "supervisor.leases.timeout_seconds": 3,
+    "supervisor.stop_timeout_seconds": 10,
 }
 SECTIONS = [
     "storage",
@@ -42,6 +50,8 @@ SECTIONS = [
     "fleet.registry.filesystem",
     "fleet.registry.static",
     "ui",
+    "supervisor",
+    "supervisor.leases",
 ]
 PROVIDER_SECTIONS = ["fleet.registry.consul", "fleet.registry.etcd", "fleet.registry.redis"]
 
@@ -101,6 +111,14 @@ TAKEN: dict[str, list[Any]] = {
         "http://host/" + "x" * 988,
     ],
     "ui.auth_token": ["", "a-token", "!~" * 500],
+    "supervisor.workers": [[], ["gc"], ["gc", "lifecycle", "a name"]],
+    "supervisor.leases.provider": ["", "none", "my-provider"],
+    "supervisor.leases.plugin_options": [{}, {"assignments": {"gc-*": "worker-1"}}],
+    "supervisor.leases.ttl_seconds": [2, 0.5, 3600],
+    "supervisor.leases.renew_seconds": [1, 0.25, 1000],
+    "supervisor.leases.retry_seconds": [1, 0.25, 1000],
+    "supervisor.leases.timeout_seconds": [0.1, 60],
+    "supervisor.stop_timeout_seconds": [0.1, 600],
 }
 REFUSED: dict[str, list[Any]] = {
     "worker_name": NO_NAME,
@@ -136,6 +154,9 @@ REFUSED: dict[str, list[Any]] = {
     "ui.port": [-1, 65536, 8080.0, True, "8080", "", [], {}, 10**30],
     "ui.public_url": NO_URL,
     "ui.auth_token": [*NO_TEXT, "a b", "a\n", "tökén", "\x7f", "\ud800"],
+    "supervisor.workers": [7, True, None, "gc", {"gc": 1}, [7], [None], [""], [["gc"]], ["a\nb"]],
+    "supervisor.leases.provider": NO_NAME,
+    "supervisor.leases.plugin_options": NO_MAP,
 }
 
 
