@@ -1,5 +1,7 @@
 """The application that a worker serves: from snapshots, nothing from third parties, one action."""
 
+from typing import Final
+
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CollectorRegistry
@@ -11,6 +13,9 @@ from drakkar.server.fleet_api import FleetView, fleet_router
 from drakkar.server.leases_api import LeasesView, leases_router
 from drakkar.server.page import page_router
 from drakkar.server.security import SafeHeaders, TokenGuard
+
+_PROBED: Final = ["GET", "HEAD"]
+"""How probes ask; some look at the status alone."""
 
 
 def make_app(
@@ -29,11 +34,15 @@ def make_app(
     if leases is not None:
         api.include_router(leases_router(leases, clock))
 
-    @api.get("/healthz", summary="Whether the event loop answers")
+    @api.api_route("/healthz", methods=_PROBED, summary="Whether the event loop answers")
     async def healthz() -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
-    @api.get("/readyz", summary="Whether the worker runs, and which store has been failing for how long")
+    @api.api_route(
+        "/readyz",
+        methods=_PROBED,
+        summary="Whether the worker runs, and since when a store fails",
+    )
     async def readyz() -> JSONResponse:
         # A failing registry does not make a worker unready: its work does not depend on it, and a probe
         # that took the whole fleet out of service because of one store would be the worse outage.
