@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
+import json
 import math
 import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -123,7 +125,13 @@ class ObjectWorld:
             store._tree = tree
         return store
 
-    def job(self, name: str, tree: Tree | None = None, lease: HeldLease | None = None) -> Job:
+    def term(self, lease: HeldLease) -> Term:
+        tree = self.tree()
+        return Term(Ledger(tree), tree, Permit(lease), self.log)
+
+    def job(
+        self, name: str, tree: Tree | None = None, lease: HeldLease | None = None, bucket: str = "photos"
+    ) -> Job:
         """A run of a background worker, with the next token."""
         tree = tree or self.tree()
         lease = lease or HeldLease(f"{name}-leader", next(self.tokens))
@@ -134,7 +142,7 @@ class ObjectWorld:
             case "gc":
                 return Collect(tree, permit, term, self.log, 0, 1, unfinished)
             case "lifecycle":
-                return Expire(tree, permit, term, "photos")
+                return Expire(tree, permit, term, bucket)
             case "rebalance":
                 return Balance(tree, permit, term, self.log, 0, 1)
             case "inventory":
@@ -296,3 +304,18 @@ def act_and_die(root: Path, wall: float, actor: Actor, at: int) -> None:
     tree = world.tree()
     tree.pauses, tree.on_pause = {at}, lambda: os.kill(os.getpid(), signal.SIGKILL)
     run(actor(world, tree))
+
+
+def write_for_a_while(root: Path, lease: str, token: int, seconds: float) -> None:
+    """Write until refused, or the time is over; then tell which entries were ours."""
+    world = ObjectWorld(root)
+    numbers = []
+    end = time.monotonic() + seconds
+    time.sleep(token * seconds / 10)
+    try:
+        mine = world.term(HeldLease(lease, token))
+        while time.monotonic() < end:
+            numbers.append(mine.write((), 1).number)
+    except StaleWrite:
+        pass
+    (root / f"told-{token}").write_text(json.dumps(numbers))

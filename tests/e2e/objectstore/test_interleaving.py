@@ -29,7 +29,11 @@ from support.object_worlds import (
     run,
 )
 
-by_name = {"ids": lambda actor: actor.__name__}
+
+def name_of(actor: Actor) -> str:
+    return actor.__name__
+
+
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["support.object_worlds"])
 
@@ -71,8 +75,8 @@ def in_memory() -> Iterator[Path]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("meanwhile", ACTORS, **by_name)
-@pytest.mark.parametrize("frozen", ACTORS[:-1], **by_name)
+@pytest.mark.parametrize("meanwhile", ACTORS, ids=name_of)
+@pytest.mark.parametrize("frozen", ACTORS[:-1], ids=name_of)
 def test_who_is_frozen_at_any_moment_harms_nobody(
     frozen: Actor, meanwhile: Actor, tmp_path: Path, long: bool
 ) -> None:
@@ -89,7 +93,7 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("actor", ACTORS[:-1], **by_name)
+@pytest.mark.parametrize("actor", ACTORS[:-1], ids=name_of)
 def test_who_is_killed_at_any_moment_leaves_what_others_clear_away(
     actor: Actor, tmp_path: Path, long: bool
 ) -> None:

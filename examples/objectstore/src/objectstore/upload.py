@@ -42,8 +42,8 @@ async def upload(tree: Tree, target: Target, content: Content) -> Manifest | Non
     Then nothing has changed, and another try may do better."""
     manifest = await in_thread(lambda: _plan(tree, target, content))
     record = tree.record(manifest.upload)
+    part = record.with_suffix(".part")
     try:
-        part = record.with_suffix(".part")
         await write_file(part, manifest.encode())
         await in_thread(lambda: part.rename(record))
         ids = {chunk.id for chunk in manifest.chunks}
@@ -57,7 +57,7 @@ async def upload(tree: Tree, target: Target, content: Content) -> Manifest | Non
     except FileNotFoundError:
         return None
     finally:
-        await in_thread(lambda: remove(record))
+        await in_thread(lambda: (remove(part), remove(record)))
     return manifest
 
 

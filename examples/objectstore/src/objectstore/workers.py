@@ -38,7 +38,9 @@ def gc() -> FanOut:
 
 def lifecycle() -> KeyedFanOut:
     """A lease for each bucket, held where gc's shard is; a round every `DK_LIFECYCLE_INTERVAL` seconds."""
-    return KeyedFanOut("lifecycle", _buckets, _lifecycle, gate=gc(), keys_seconds=_interval("LIFECYCLE"))
+    return KeyedFanOut(
+        "lifecycle", _buckets, _lifecycle, gate=gc(), keys_seconds=max(1.0, _interval("LIFECYCLE"))
+    )
 
 
 def rebalance() -> FanOut:
