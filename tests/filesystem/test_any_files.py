@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from drakkar.fleet.card import MAX_CARD_BYTES, encode_card
 from drakkar.fleet.testkit import make_card
 from drakkar_filesystem._card_file import file_name
@@ -112,6 +113,7 @@ async def look(path: Path, files: Files) -> None:
         assert reason in {"too_large", "not_json", "not_object", "wrong_name"}
 
 
+@pytest.mark.timeout(1800)
 def test_the_good_cards_are_listed_beside_any_files(long: bool) -> None:
     @settings(max_examples=5000 if long else 200, deadline=None)
     @given(folders)

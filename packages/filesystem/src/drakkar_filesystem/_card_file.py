@@ -47,10 +47,16 @@ def file_name(worker: str) -> str:
 class CardFile:
     """What a file named like a card held when it was last read."""
 
-    __slots__ = ("_bytes", "_unused", "errno", "instance", "mtime_ns", "reason", "stamp", "worker")
+    __slots__ = ("_bytes", "_unused", "errno", "mtime_ns", "reason", "stamp", "worker")
 
     def __init__(
-        self, stamp: Stamp | None, mtime_ns: int, card: Card | None, reason: str = "", errno: int = 0
+        self,
+        stamp: Stamp | None = None,
+        mtime_ns: int = 0,
+        card: Card | None = None,
+        worker: str = "",
+        reason: str = "",
+        errno: int = 0,
     ) -> None:
         self.stamp = stamp
         """Differs when another file was put in place; None: read it again in any case."""
@@ -63,8 +69,9 @@ class CardFile:
         self.errno = errno
         """Why it is `unreadable`."""
 
-        self.worker = _text(card, "worker")
-        self.instance = _text(card, "instance")
+        self.worker = worker
+        """Whose card it is; empty when there is none or it does not say."""
+
         self._unused = card
         self._bytes = marshal.dumps(card)
 
@@ -75,11 +82,6 @@ class CardFile:
         """
         card, self._unused = self._unused, None
         return card if card is not None else cast("Card", marshal.loads(self._bytes))  # noqa: S302
-
-
-def _text(card: Card | None, key: str) -> str:
-    value = None if card is None else card.get(key)
-    return value if isinstance(value, str) else ""
 
 
 def read_card_file(folder: int, name: str, last: CardFile | None = None, *, regular: bool) -> CardFile | None:
@@ -104,7 +106,7 @@ def read_card_file(folder: int, name: str, last: CardFile | None = None, *, regu
 
 def _read(folder: int, name: str, last: CardFile | None, regular: bool) -> CardFile:
     if not regular and not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-        return CardFile(None, 0, None, "not_a_file")
+        return CardFile(reason="not_a_file")
     descriptor = os.open(name, _READ, dir_fd=folder)
     try:
         found = os.fstat(descriptor)
@@ -113,9 +115,9 @@ def _read(folder: int, name: str, last: CardFile | None, regular: bool) -> CardF
         if last is not None and last.stamp == stamp:
             return last
         if not stat.S_ISREG(found.st_mode):
-            return CardFile(None, 0, None, "not_a_file")
+            return CardFile(reason="not_a_file")
         if size > MAX_CARD_BYTES:
-            return CardFile(stamp, mtime_ns, None, "too_large")
+            return CardFile(stamp, mtime_ns, reason="too_large")
         data = os.read(descriptor, size + 1)
         if len(data) != size:  # it is just being written to
             while len(data) <= MAX_CARD_BYTES and (more := os.read(descriptor, MAX_CARD_BYTES)):
@@ -125,11 +127,13 @@ def _read(folder: int, name: str, last: CardFile | None, regular: bool) -> CardF
     try:
         card = decode_card(data)
     except CardError as error:
-        return CardFile(stamp, mtime_ns, None, error.reason)
-    file = CardFile(stamp, mtime_ns, card)
-    if file.worker and file_name(file.worker) != name:  # a copy must not be a second row of its worker
-        return CardFile(stamp, mtime_ns, None, "wrong_name")
-    return file
+        return CardFile(stamp, mtime_ns, reason=error.reason)
+    worker = card.get("worker")
+    if not isinstance(worker, str) or not worker:  # the fields of a card are for the worker to check
+        return CardFile(stamp, mtime_ns, card)
+    if file_name(worker) != name:  # a copy must not be a second row of its worker
+        return CardFile(stamp, mtime_ns, reason="wrong_name")
+    return CardFile(stamp, mtime_ns, card, worker)
 
 
 def _failed(error: OSError) -> CardFile | None:
@@ -138,8 +142,8 @@ def _failed(error: OSError) -> CardFile | None:
     if error.errno in _MORE_THAN_THE_FILE:
         raise error
     if error.errno in _NO_FILE:
-        return CardFile(None, 0, None, "not_a_file")
-    return CardFile(None, 0, None, "unreadable", error.errno or errno.EIO)
+        return CardFile(reason="not_a_file")
+    return CardFile(reason="unreadable", errno=error.errno or errno.EIO)
 
 
 def write_file(folder: int, path: Path, name: str, data: bytes, proceed: Proceed) -> int:

@@ -99,7 +99,7 @@ class Cards:
                     return
                 if file.errno:
                     raise OSError(file.errno, os.strerror(file.errno))
-                mine = file.worker == worker and file.instance == instance
+                mine = file.worker == worker and file.card().get("instance") == instance
                 if mine and _is_still(folder, name, file):
                     proceed()
                     os.unlink(name, dir_fd=folder)
