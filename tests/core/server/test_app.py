@@ -4,10 +4,13 @@ import json
 import time
 from typing import Any
 
+import httpx
 import pytest
 from drakkar.fleet.testkit import make_card
+from drakkar.server.models import Health, Readiness, WorkerInfo, WorkerRow
 from drakkar.worker import Worker
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import TypeAdapter
 from support.scripted import Script, fails, hangs, stranger
 from support.waiting import until
 from support.workers import get, make_worker
@@ -165,6 +168,35 @@ async def test_describes_its_api(script: Script) -> None:
         "/readyz",
         "/metrics",
     }
+
+
+async def test_describes_what_comes_back(script: Script) -> None:
+    script.strangers = [
+        stranger(make_card("worker-2", features={"leader_for": ["gc"]})),
+        stranger({"schema": 1, "worker": "worker-3", "cluster": "a", "url": "u"}, None),
+    ]
+    async with make_worker() as worker:
+        await until(lambda: len(worker.peers()) == 2)
+        document = (await get(worker, "openapi.json")).json()
+        TypeAdapter(list[WorkerRow]).validate_json((await get(worker)).content, strict=True)
+        WorkerInfo.model_validate_json((await get(worker, "api/v1/identity")).content, strict=True)
+        Health.model_validate_json((await get(worker, "healthz")).content, strict=True)
+        Readiness.model_validate_json((await get(worker, "readyz")).content, strict=True)
+    schemas = document["components"]["schemas"]
+    assert set(schemas) == {"WorkerRow", "WorkerInfo", "Health", "Readiness", "RegistryReadiness"}
+    required = {"worker_name", "url", "is_current", "cluster", "online"}
+    assert required <= set(schemas["WorkerRow"]["required"])
+    assert "backend" not in schemas["WorkerRow"]["required"]
+    for path, answer in {"/api/v1/workers": "array", "/api/v1/identity": None}.items():
+        schema = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        assert schema.get("type") == answer
+
+
+@pytest.mark.parametrize("path", ["healthz", "readyz"])
+async def test_probes_may_ask_for_the_status_alone(script: Script, path: str) -> None:
+    async with make_worker() as worker, httpx.AsyncClient(timeout=10, trust_env=False) as client:
+        answer = await client.head(f"{worker.url}{path}")
+        assert (answer.status_code, answer.content) == (200, b"")
 
 
 @pytest.mark.parametrize("path", ["docs", "redoc"])

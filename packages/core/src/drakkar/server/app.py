@@ -1,9 +1,7 @@
 """The application that a worker serves: from snapshots, nothing from third parties, one action."""
 
-from typing import Final
-
 from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.types import ASGIApp
@@ -11,11 +9,9 @@ from starlette.types import ASGIApp
 from drakkar.clock import Clock
 from drakkar.server.fleet_api import FleetView, fleet_router
 from drakkar.server.leases_api import LeasesView, leases_router
+from drakkar.server.models import Health, Readiness
 from drakkar.server.page import page_router
 from drakkar.server.security import SafeHeaders, TokenGuard
-
-_PROBED: Final = ["GET", "HEAD"]
-"""How probes ask; some look at the status alone."""
 
 
 def make_app(
@@ -34,14 +30,18 @@ def make_app(
     if leases is not None:
         api.include_router(leases_router(leases, clock))
 
-    @api.api_route("/healthz", methods=_PROBED, summary="Whether the event loop answers")
+    # HEAD by a route of its own: one route for both would have one operation id twice in the description.
+    @api.head("/healthz", include_in_schema=False)
+    @api.get("/healthz", summary="Whether the event loop answers", response_model=Health)
     async def healthz() -> JSONResponse:
         return JSONResponse({"status": "ok"})
 
-    @api.api_route(
+    @api.head("/readyz", include_in_schema=False)
+    @api.get(
         "/readyz",
-        methods=_PROBED,
         summary="Whether the worker runs, and since when a store fails",
+        response_model=Readiness,
+        responses={503: {"model": Readiness, "description": "It starts or it drains"}},
     )
     async def readyz() -> JSONResponse:
         # A failing registry does not make a worker unready: its work does not depend on it, and a probe
@@ -59,7 +59,7 @@ def make_app(
             {"ready": ready, "state": view.state, "registry": registry}, status_code=200 if ready else 503
         )
 
-    @api.get("/metrics", summary="Metrics in the Prometheus text format")
+    @api.get("/metrics", summary="Metrics in the Prometheus text format", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 

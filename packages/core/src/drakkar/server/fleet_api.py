@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from drakkar.fleet.identity import WorkerIdentity, WorkerState, timestamp
 from drakkar.fleet.liveness import last_seen
 from drakkar.fleet.service import Peer, RegistryHealth
+from drakkar.server.models import WorkerInfo, WorkerRow
 
 Row = dict[str, Any]
 
@@ -48,11 +49,11 @@ class FleetView(Protocol):
 def fleet_router(view: FleetView) -> APIRouter:
     router = APIRouter(prefix="/api/v1")
 
-    @router.get("/workers", summary="This worker and its peers, from memory")
+    @router.get("/workers", summary="This worker and its peers, from memory", response_model=list[WorkerRow])
     async def workers() -> JSONResponse:
         return JSONResponse(worker_rows(view))
 
-    @router.get("/identity", summary="Who this worker is and how it is configured")
+    @router.get("/identity", summary="Who this worker is and how it is configured", response_model=WorkerInfo)
     async def identity() -> JSONResponse:
         return JSONResponse(identity_of(view))
 
