@@ -178,6 +178,7 @@ async def test_cannot_be_started_twice_at_once(script: Script) -> None:
 @pytest.mark.parametrize("ticks", range(12))
 async def test_a_start_that_is_cancelled_undoes_all_it_did(script: Script, ticks: int) -> None:
     port = free_port()
+    script.on["start"] = hangs  # so that it cannot be done before it is cancelled
     starting = asyncio.create_task(make_worker(ui__port=str(port)).start())
     for _ in range(ticks):
         await asyncio.sleep(0)
@@ -241,6 +242,7 @@ async def test_stopping_before_the_start_prevents_it(script: Script) -> None:
 @pytest.mark.parametrize("ticks", range(12))
 async def test_a_stop_during_the_start_ends_both(script: Script, ticks: int) -> None:
     port = free_port()
+    script.on["start"] = hangs  # so that it cannot be done before the stop
     worker = make_worker(ui__port=str(port))
     starting = asyncio.create_task(worker.start())
     for _ in range(ticks):
