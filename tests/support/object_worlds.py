@@ -149,8 +149,10 @@ class ObjectWorld:
                 return Count(tree, permit, term)
         raise ValueError(name)
 
-    async def rounds(self, name: str, count: int = 1, tree: Tree | None = None) -> None:
-        job = self.job(name, tree)
+    async def rounds(
+        self, name: str, count: int = 1, tree: Tree | None = None, lease: HeldLease | None = None
+    ) -> None:
+        job = self.job(name, tree, lease)
         for _ in range(count):
             await job.round()
 
@@ -213,12 +215,21 @@ async def collect(world: ObjectWorld, tree: Tree) -> None:
     await world.rounds("gc", 2, tree)
 
 
+async def collect_elsewhere(world: ObjectWorld, tree: Tree) -> None:
+    """By a worker that was set up with another number of shards: under a lease that fences nobody here."""
+    await world.rounds("gc", 2, tree, HeldLease("gc-leader-elsewhere", next(world.tokens)))
+
+
 async def expire(world: ObjectWorld, tree: Tree) -> None:
     await world.rounds("lifecycle", 1, tree)
 
 
 async def rebalance(world: ObjectWorld, tree: Tree) -> None:
     await world.rounds("rebalance", 1, tree)
+
+
+async def rebalance_elsewhere(world: ObjectWorld, tree: Tree) -> None:
+    await world.rounds("rebalance", 1, tree, HeldLease("rebalance-leader-elsewhere", next(world.tokens)))
 
 
 async def count(world: ObjectWorld, tree: Tree) -> None:
@@ -237,8 +248,10 @@ ACTORS: Final[tuple[Actor, ...]] = (
     delete,
     read,
     collect,
+    collect_elsewhere,
     expire,
     rebalance,
+    rebalance_elsewhere,
     count,
     everything,
 )

@@ -81,7 +81,7 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
     frozen: Actor, meanwhile: Actor, tmp_path: Path, long: bool
 ) -> None:
     """All of the other's work happens while the first stands still."""
-    for at in moments(rehearse(tmp_path / "whole", frozen), 1 if long else 17, frozen, meanwhile):
+    for at in moments(rehearse(tmp_path / "whole", frozen), 1 if long else 31, frozen, meanwhile):
         world = ObjectWorld(tmp_path / f"{at}")
         prepare(world)
         world.patient = at % 2 == 0
@@ -97,7 +97,7 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
 def test_who_is_killed_at_any_moment_leaves_what_others_clear_away(
     actor: Actor, tmp_path: Path, long: bool
 ) -> None:
-    for at in moments(rehearse(tmp_path / "whole", actor), 1 if long else 9, actor):
+    for at in moments(rehearse(tmp_path / "whole", actor), 1 if long else 13, actor):
         world = ObjectWorld(tmp_path / f"{at}")
         prepare(world)
         process = processes.Process(target=act_and_die, args=(world.root, world.wall, actor, at))
