@@ -26,6 +26,7 @@ sense for it. They take every lease to be assigned to `worker-1`.
 
 from typing import Final
 
+from drakkar.leases.testkit.basics import Advance, MakeBackend
 from drakkar.leases.testkit.grants import (
     GRANT_CHECKS,
     check_acquire_again,
@@ -33,14 +34,7 @@ from drakkar.leases.testkit.grants import (
     check_names_do_not_meet,
     check_one_holder_at_a_time,
 )
-from drakkar.leases.testkit.harness import (
-    LATE_SECONDS,
-    WAKE_SECONDS,
-    Advance,
-    LeaseCheck,
-    MakeBackend,
-    make_context,
-)
+from drakkar.leases.testkit.harness import LATE_SECONDS, WAKE_SECONDS, LeaseCheck, make_context
 from drakkar.leases.testkit.processes import PROCESS_CHECKS, check_attributes, check_stop_at_any_time
 from drakkar.leases.testkit.releases import RELEASE_CHECKS
 from drakkar.leases.testkit.renewals import (

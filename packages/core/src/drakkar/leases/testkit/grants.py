@@ -4,15 +4,9 @@ import asyncio
 from typing import Final
 
 from drakkar.leases.backend import MAX_NAME_CHARS, Held
-from drakkar.leases.testkit.harness import (
-    Candidate,
-    Grant,
-    LeaseCheck,
-    Stage,
-    expect,
-    keys,
-    lease_check,
-)
+from drakkar.leases.testkit.basics import expect, keys
+from drakkar.leases.testkit.candidate import Candidate, Grant
+from drakkar.leases.testkit.harness import LeaseCheck, Stage, lease_check
 
 _MANY: Final = 50
 _TAKERS: Final = 10

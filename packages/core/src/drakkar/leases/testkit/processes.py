@@ -6,16 +6,9 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from drakkar.leases.backend import LeaseInfo
-from drakkar.leases.testkit.harness import (
-    Candidate,
-    LeaseCheck,
-    Stage,
-    expect,
-    failure_of,
-    is_number,
-    lease_check,
-    stop,
-)
+from drakkar.leases.testkit.basics import expect, failure_of, is_number
+from drakkar.leases.testkit.candidate import Candidate
+from drakkar.leases.testkit.harness import LeaseCheck, Stage, lease_check, stop
 
 TOLERANCE_SECONDS: Final = 2.0
 """How far an age or a remaining time in a listing may be off."""

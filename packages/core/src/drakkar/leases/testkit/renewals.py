@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from drakkar.leases.testkit.harness import Grant, LeaseCheck, Stage, expect, keys, lease_check
+from drakkar.leases.testkit.basics import expect, keys
+from drakkar.leases.testkit.candidate import Grant
+from drakkar.leases.testkit.harness import LeaseCheck, Stage, lease_check
 
 _MANY: Final = 200
 _AT_ONCE: Final = 20

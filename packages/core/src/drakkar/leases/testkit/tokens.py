@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from drakkar.leases.testkit.harness import LeaseCheck, Stage, expect, lease_check
+from drakkar.leases.testkit.basics import expect
+from drakkar.leases.testkit.harness import LeaseCheck, Stage, lease_check
 
 _ROUNDS: Final = 10
 

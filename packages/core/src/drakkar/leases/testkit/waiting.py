@@ -5,14 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from drakkar.leases.testkit.harness import (
-    WAKE_SECONDS,
-    Candidate,
-    LeaseCheck,
-    Stage,
-    expect,
-    lease_check,
-)
+from drakkar.leases.testkit.basics import expect
+from drakkar.leases.testkit.candidate import Candidate
+from drakkar.leases.testkit.harness import WAKE_SECONDS, LeaseCheck, Stage, lease_check
 
 _LONG_SECONDS: Final = 30.0
 _SHORT_SECONDS: Final = 0.4
