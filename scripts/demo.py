@@ -87,6 +87,8 @@ def main() -> int:
         except DemoError as error:
             console.print(f"demo: {error}", style="red", markup=False)
             return 1
+    if not console.is_terminal:
+        console.print()  # the table ends without one there
     console.print("All three stopped cleanly and took their cards along.")
     for problem in problems:
         console.print(f"demo: {problem}", style="red", markup=False)
@@ -95,8 +97,7 @@ def main() -> int:
 
 @contextmanager
 def fleet(folder: Path, store: Path) -> Iterator[list[DemoWorker]]:
-    """Start the workers; stop them at the end, whatever happened, and see that their cards and leases are
-    gone."""
+    """Start the workers; stop them at the end, whatever happened, and see that their cards are gone."""
     processes: dict[str, subprocess.Popen[str]] = {}
     try:
         with interrupts_wait():
@@ -169,8 +170,8 @@ def url_of(name: str, process: subprocess.Popen[str], folder: Path) -> str:
     return found.group()
 
 
-def stop(processes: dict[str, subprocess.Popen[str]]) -> list[str]:
-    """Ask all to stop, wait for them, and tell who did not end cleanly."""
+def stop(processes: dict[str, subprocess.Popen[str]], *statuses: int) -> list[str]:
+    """Ask all to stop, wait for them, and tell who did not end with 0 or one of `statuses`."""
     failures = []
     for process in processes.values():
         process.terminate()
@@ -181,7 +182,7 @@ def stop(processes: dict[str, subprocess.Popen[str]]) -> list[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()
-        if status != 0:
+        if status not in (0, *statuses):
             failures.append(f"{name} ended with status {status}")
     return failures
 
@@ -215,6 +216,7 @@ def watch(workers: list[DemoWorker], store: Path, console: Console, seconds: flo
             report = settle(Tree(store), TIDY_SECONDS)
             sample = look_until(0)
         except KeyboardInterrupt:
+            ignore_interrupts()
             return [f"{lease} was led by two workers at once" for lease in sorted(watcher.led_by_two)]
     unseen = [name for name in WORKERS if len(sample.seen_by(name)) < len(WORKERS) - 1]
     return [
@@ -237,7 +239,7 @@ def filler(store: Path) -> Iterator[None]:
         yield
     finally:
         with interrupts_wait():
-            failures = stop(processes)
+            failures = stop(processes, -signal.SIGTERM)  # so early that it heard no signals yet
     if failures:
         raise DemoError("; ".join(failures))
 
