@@ -124,9 +124,22 @@ def take_over(patch: pytest.MonkeyPatch, schedule: Schedule, *modules: ModuleTyp
         patch.setattr(module, "os", _System(os, schedule, instead))
 
 
-def evenly(chance: random.Random) -> Callable[[list[str]], str]:
-    """Every step may be anybody's."""
-    return chance.choice
+def evenly(chance: random.Random, freezes: float = 0.0, longest: int = 200) -> Callable[[list[str]], str]:
+    """Every step may be anybody's; at one of them, as likely as `freezes`, who would be next is left out for
+    as many as `longest` steps."""
+    frozen: dict[str, int] = {}
+
+    def pick(names: list[str]) -> str:
+        for name in list(frozen):
+            frozen[name] -= 1
+            if frozen[name] <= 0:
+                del frozen[name]
+        awake = [name for name in names if name not in frozen]
+        if len(awake) > 1 and chance.random() < freezes:
+            frozen[awake.pop(chance.randrange(len(awake)))] = chance.randint(5, longest)
+        return chance.choice(awake or names)
+
+    return pick
 
 
 def by_rank(chance: random.Random, changes: int, steps: int) -> Callable[[list[str]], str]:

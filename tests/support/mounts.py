@@ -32,7 +32,7 @@ _READY_SECONDS = 60.0
 _SERVER = Path(__file__).with_name("passthrough.py")
 
 Operation = Literal[
-    "getattr", "readdir", "mkdir", "open", "create", "read", "write", "fsync", "rename", "unlink"
+    "getattr", "readdir", "mkdir", "open", "create", "read", "write", "fsync", "link", "rename", "unlink"
 ]
 
 

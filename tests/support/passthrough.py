@@ -105,6 +105,11 @@ class Files(mfusepy.Operations):  # type: ignore[misc]  # of an untyped module
         return 0
 
     @faulty
+    def link(self, target: str, source: str) -> int:
+        self.at(target).hardlink_to(self.at(source))
+        return 0
+
+    @faulty
     def rename(self, old: str, new: str) -> int:
         self.at(old).rename(self.at(new))
         return 0

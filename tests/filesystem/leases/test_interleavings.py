@@ -29,16 +29,40 @@ TTL = 10.0
 MODULES = (_claims, _folder, _generations, _grants, _holders)
 
 
+@dataclass(frozen=True)
+class Profile:
+    """What a world is like."""
+
+    rounds: tuple[int, int]
+    contenders: tuple[int, ...]
+    renews: float
+    """How likely a holder renews rather than gives back."""
+
+    haste: float
+    """How likely time passes at a system call."""
+
+    leaps: tuple[float, ...]
+    """By how much, in parts of the ttl."""
+
+    kills: float
+
+
+RACES = Profile((3, 10), (2, 2, 3, 4), 0.6, 0.02, (0.1, 0.3, 0.6, 0.9, 1.1), 0.006)
+PATIENCE = Profile((30, 60), (2, 2, 3), 0.97, 0.1, (0.02, 0.05, 0.1, 0.2, 0.3, 0.6), 0.0005)
+
+
 @dataclass
 class World:
     """A folder, a clock, and who believes at a moment that the lease is his."""
 
     path: Path
     chance: random.Random
+    profile: "Profile"
     now: float = 1000.0
     beliefs: dict[str, tuple[int, float]] = field(default_factory=dict)
     granted: list[int] = field(default_factory=list)
     told: set[int] = field(default_factory=set)
+    renewed: int = 0
     exclusive: bool = True
     """Whether two holders would be wrong; after an operator's work they are possible for a while."""
 
@@ -46,22 +70,24 @@ class World:
         return self.now
 
     def pass_time(self) -> None:
-        if self.chance.random() < 0.04:
-            self.now += self.chance.choice([0.1, 0.3, 0.6, 0.9, 1.0, 1.1, 2.5]) * TTL
+        if self.chance.random() < self.profile.haste:
+            self.now += self.chance.choice(self.profile.leaps) * TTL
         self.check()
 
     def check(self) -> None:
         holders = [name for name, (_, until) in self.beliefs.items() if self.now < until]
         assert len(holders) <= 1 or not self.exclusive, f"two holders: {self.beliefs} at {self.now}"
 
-    def won(self, who: str, token: int, until: float, known: set[int]) -> None:
+    def won(self, who: str, token: int, until: float, known: set[int], asked_after: int) -> None:
         """What a keeper does with a grant: one that comes after its own end is nothing."""
         if token not in known:
             assert token not in self.told, f"{token} was told twice: {self.told}"
             self.told.add(token)
             known.add(token)
             if self.now < until:
-                assert token > max(self.granted, default=0), f"{token} after {self.granted}"
+                # An operator's work lets another have the lease before we even hear of our grant.
+                before = self.granted if self.exclusive else self.granted[:asked_after]
+                assert token > max(before, default=0), f"{token} after {before}"
                 self.granted.append(token)
         if self.now < until:
             self.beliefs[who] = token, until
@@ -69,7 +95,7 @@ class World:
 
 
 class Contender:
-    """A process, and the ones that come after it when it is killed; does what a keeper does, in one thread."""
+    """A process, and those that come after it when it is killed; does what a keeper does, in one thread."""
 
     def __init__(self, name: str, world: World, schedule: Schedule, rounds: int) -> None:
         self._name = name
@@ -81,61 +107,65 @@ class Contender:
         starts = 0
         while self._rounds > 0:
             starts += 1
-            holders = Holders(f"{self._name}-{starts}", "this-host")
+            instance = f"{self._name}-{starts}"
+            holders = Holders(instance, "this-host")
             try:
-                self._live(holders, f"{self._name}/{starts}")
+                self._live(instance, holders)
             except Killed:
                 self._world.beliefs.pop(self._name, None)
-                holders.close(held=False)
                 self._schedule.revive()
+            holders.close(held=False)
 
-    def _live(self, holders: Holders, holder: str) -> None:
+    def _live(self, instance: str, holders: Holders) -> None:
         world = self._world
         candidate = Candidate(
             Folder(world.path, LEASES),
             holders,
             Watches(TTL),
-            holder=holder,
-            instance=holder,
+            holder=f"{self._name}/{instance}",
+            instance=instance,
             ttl_seconds=TTL,
             clock=world.clock,
         )
         known: set[int] = set()
+        lease: Lease | None = None
         while self._rounds > 0:
             self._rounds -= 1
-            asked_at = world.now
             try:
-                answer = candidate.acquire(NAME, asked_at, go_on)
+                if lease is None:
+                    lease = self._acquire(candidate, known)
+                elif world.chance.random() < world.profile.renews:
+                    lease = self._renew(candidate, lease)
+                else:
+                    world.beliefs.pop(self._name, None)
+                    candidate.release(NAME, lease.token, go_on)
+                    lease = None
             except OSError:
                 assert not world.exclusive  # only where somebody meddles
-                continue
-            if isinstance(answer, Held):
-                continue
-            world.won(self._name, answer.token, deadline(asked_at, TTL), known)
-            self._lead(candidate, answer)
-        holders.close(held=False)
-
-    def _lead(self, candidate: Candidate, lease: Lease) -> None:
-        world = self._world
-        for _ in range(world.chance.randrange(3)):
-            asked_at = world.now
-            try:
-                outcome = candidate.renew([lease], asked_at, asked_at + 1e9, go_on)
-            except OSError:
-                assert not world.exclusive
-                break
-            until = world.beliefs.get(self._name, (0, 0.0))[1]
-            if outcome.kept and world.now < until:
-                world.beliefs[self._name] = lease.token, deadline(asked_at, TTL)
-                world.check()
-            elif outcome.lost:
-                break
-        if world.chance.random() < 0.7:
+        if lease is not None:  # its run ends first
             world.beliefs.pop(self._name, None)
-            try:
-                candidate.release(NAME, lease.token, go_on)
-            except OSError:
-                assert not world.exclusive
+
+    def _acquire(self, candidate: Candidate, known: set[int]) -> Lease | None:
+        world = self._world
+        asked_at, asked_after = world.now, len(world.granted)
+        answer = candidate.acquire(NAME, asked_at, go_on)
+        if isinstance(answer, Held) or world.chance.random() < 0.15:  # an answer that never came
+            return None
+        world.won(self._name, answer.token, deadline(asked_at, TTL), known, asked_after)
+        return answer
+
+    def _renew(self, candidate: Candidate, lease: Lease) -> Lease | None:
+        world = self._world
+        asked_at = world.now
+        outcome = candidate.renew([lease], asked_at, asked_at + 1e9, go_on)
+        until = world.beliefs.get(self._name, (0, 0.0))[1]
+        if outcome.lost or world.now >= until:  # an answer that comes after the old deadline is none
+            world.beliefs.pop(self._name, None)
+            return None
+        world.beliefs[self._name] = lease.token, deadline(asked_at, TTL)
+        world.renewed += 1
+        world.check()
+        return lease
 
 
 def go_on() -> None:
@@ -151,33 +181,44 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+def run_noted(path: Path, seed: int, meddle: "Meddle | None" = None) -> World:
+    try:
+        return run_world(path, seed, meddle)
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+
+
 Meddle = Callable[[World], None]
 
 
-def run_world(path: Path, seed: int, meddle: Meddle | None = None, *, kills: float = 0.01) -> World:
+def run_world(path: Path, seed: int, meddle: Meddle | None = None) -> World:
     chance = random.Random(seed)
-    world = World(path / str(seed), chance, exclusive=meddle is None)
+    profile = PATIENCE if seed % 4 == 0 else RACES
+    world = World(path / str(seed), chance, profile, exclusive=meddle is None)
 
     def between() -> None:
         world.pass_time()
         if meddle is not None and chance.random() < 0.03:
             meddle(world)
-        if chance.random() < kills:
+        if chance.random() < profile.kills:
             schedule.kill()
 
-    pick = evenly(chance) if chance.random() < 0.4 else by_rank(chance, chance.randrange(1, 12), 250)
+    ranked = profile is RACES and chance.random() < 0.5
+    pick = by_rank(chance, chance.randrange(1, 30), 600) if ranked else evenly(chance, 0.02)
     schedule = Schedule(pick, between)
 
     def fstat(file: int) -> object:
-        """A file server on which a step takes 50 ms: in memory, all of this is over in a few."""
+        """Of a new file, on a server where a step takes 50 ms: in memory all of this is over in a few."""
         found = os.fstat(file)
         fields = {field: getattr(found, field) for field in ("st_dev", "st_ino", "st_mode")}
         return SimpleNamespace(st_mtime_ns=(10**12 + 50 * schedule.steps) * 10**6, **fields)
 
     with pytest.MonkeyPatch.context() as patch:
-        take_over(patch, schedule, *MODULES, fstat=fstat)
-        rounds = chance.randrange(2, 7)
-        names = [f"worker-{number}" for number in range(1, chance.choice([2, 2, 3, 3, 4]) + 1)]
+        take_over(patch, schedule, *MODULES)
+        take_over(patch, schedule, _claims, fstat=fstat)
+        rounds = chance.randint(*profile.rounds)
+        names = [f"worker-{number}" for number in range(1, chance.choice(profile.contenders) + 1)]
         schedule.run({name: Contender(name, world, schedule, rounds) for name in names})
     shutil.rmtree(world.path, ignore_errors=True)
     return world
@@ -185,15 +226,14 @@ def run_world(path: Path, seed: int, meddle: Meddle | None = None, *, kills: flo
 
 @pytest.mark.timeout(1800)
 def test_no_order_of_system_calls_makes_two_holders(scratch: Path, long: bool) -> None:
-    grants = 0
+    grants = renewals = 0
     for seed in range(40_000 if long else 1_000):
-        try:
-            grants += len(run_world(scratch, seed).granted)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+        world = run_noted(scratch, seed)
+        grants += len(world.granted)
+        renewals += world.renewed
 
     assert grants > 1_000
+    assert renewals > 1_000
 
 
 def delete_something(world: World) -> None:
@@ -216,12 +256,8 @@ def delete_something(world: World) -> None:
 @pytest.mark.timeout(1800)
 def test_tokens_rise_whatever_an_operator_deletes(scratch: Path, long: bool) -> None:
     """The trial "The fencing token forgets", in every order."""
-    grants = 0
-    for seed in range(4_000 if long else 200):
-        try:
-            grants += len(run_world(scratch, seed, delete_something).granted)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    grants = sum(
+        len(run_noted(scratch, seed, delete_something).granted) for seed in range(4_000 if long else 200)
+    )
 
     assert grants > 200

@@ -55,9 +55,7 @@ def next_number(folder: int, sight: Sight, key: str) -> int:
     if not newest:
         raise OSError(errno.EBUSY, "the base of its numbers was deleted while it was made", BASE)
     if newest >= _HIGHEST:
-        raise OSError(
-            errno.EOVERFLOW, "its numbers are used up: delete the folder of this lease", str(newest)
-        )
+        raise OSError(errno.EOVERFLOW, "its numbers are used up: delete its folder", str(newest))
     return newest + 1
 
 

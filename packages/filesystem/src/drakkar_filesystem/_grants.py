@@ -91,12 +91,21 @@ class Grant:
             yield None
             return
         try:
-            yield file if self._is(os.pread(file, MAX_RECORD_BYTES + 1, 0)) else None
+            yield file if self._is(_read(file)) else None
         finally:
             os.close(file)
 
     def _is(self, data: bytes) -> bool:
         return is_unchanged(data, self.data, self.counter)
+
+
+def _read(file: int) -> bytes:
+    try:
+        return os.pread(file, MAX_RECORD_BYTES + 1, 0)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        return b""  # a pipe
 
 
 def _write(file: int, data: bytes, offset: int) -> None:

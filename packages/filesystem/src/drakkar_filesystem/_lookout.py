@@ -43,6 +43,14 @@ class Lookout:
         self.blind = True
         """Whether the last look was at leases of which the kernel may not tell everything."""
 
+    def prepare(self, proceed: Proceed) -> None:
+        """See the folder once, so that its mount is known, and get the kernel to tell of changes.
+
+        Raises what keeps it from that; all the rest works without.
+        """
+        with self._folder.opened(proceed):
+            self._notices.open()
+
     def free_among(self, names: Iterable[str], proceed: Proceed) -> frozenset[str]:
         """Those that were given back, have run out, or are not what they were when they were refused.
 

@@ -31,7 +31,7 @@ class Notices:
 
     def open(self) -> None:
         """Get ready. Blocks: looking for the C library may start a process. Raises when it is of no use."""
-        if sys.platform == "linux":
+        if sys.platform == "linux" and self._inotify is None:
             from asyncinotify import Inotify
 
             self._inotify = Inotify()

@@ -72,7 +72,7 @@ class FilesystemLeases:
         """
         if ctx.ttl_seconds > MAX_TTL_SECONDS:
             raise ValueError(
-                f"leases in a folder last {MAX_TTL_SECONDS:g} s at most, not {ctx.ttl_seconds:g}"
+                f"a lease in a folder lasts at most {MAX_TTL_SECONDS:g} s, not {ctx.ttl_seconds:g}"
             )
         if self._ctx is None:
             self._make_parts(ctx)
@@ -80,7 +80,7 @@ class FilesystemLeases:
             self._looking.start()
         await self._call(self._renewing, self._candidate.prepare)
         try:
-            await self._call(self._looking, lambda _: self._notices.open())
+            await self._call(self._looking, self._lookout.prepare)
         except (ImportError, OSError, RuntimeError) as error:
             ctx.logger.info("lease_notices_unavailable", error=str(error), poll_seconds=POLL_SECONDS)
         self._notices.listen()
@@ -151,6 +151,7 @@ class FilesystemLeases:
 
         Raises `OSError` when the folder cannot be looked at. Cancelling leaves no change.
         """
+        self._refuse_if_forked()
         wanted = frozenset(names)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_seconds
@@ -198,15 +199,18 @@ class FilesystemLeases:
             raise RuntimeError("the lease backend has not started")
         return self._ctx
 
+    def _refuse_if_forked(self) -> None:
+        self._context()
+        if os.getpid() != self._pid:
+            raise RuntimeError("a forked copy of a process has none of its leases")
+
     async def _call(
         self,
         thread: FileThread,
         work: Callable[[Proceed], T],
         turn: AbstractAsyncContextManager[object] = nullcontext(),  # noqa: B008  it has no state
     ) -> T:
-        self._context()
-        if os.getpid() != self._pid:
-            raise RuntimeError("a forked copy of a process has none of its leases")
+        self._refuse_if_forked()
         limit = asyncio.timeout(self._limit_seconds)
         try:
             async with limit, turn:

@@ -1,0 +1,214 @@
+"""Real processes on one folder: killed, stopped, with wrong clocks, forked."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from drakkar_filesystem._holders import read_boot_id
+from support.lease_folders import NAME, LeaseFolder, boottime, granted, refused, wanting
+from support.mounts import passthrough
+
+TTL = 2.0
+
+
+async def test_a_holder_killed_on_this_host_is_followed_within_two_seconds(tmp_path: Path) -> None:
+    """Long before its ttl, which is a minute."""
+    async with wanting(tmp_path, "worker-1", 60) as first:
+        token, _ = await first.next("won")
+        async with wanting(tmp_path, "worker-2", 60) as second:
+            killed = boottime()
+            first.signal(signal.SIGKILL)
+
+            taken, at = await second.next("won")
+            assert taken == token + 1
+            assert at - killed < 2
+
+
+async def test_a_holder_killed_on_another_host_is_followed_after_its_ttl(tmp_path: Path) -> None:
+    async with wanting(tmp_path, "worker-1", TTL, boot_id="another-host") as first:
+        token, _ = await first.next("won")
+        async with wanting(tmp_path, "worker-2", 9.0) as second:
+            for _ in range(4):
+                _, renewed = await first.next("renewed")
+
+            killed = boottime()
+            first.signal(signal.SIGKILL)
+
+            taken, at = await second.next("won")
+            assert taken == token + 1
+            assert at - renewed > TTL * 0.9
+            assert at - killed < TTL + 2
+
+
+async def test_a_stopped_holder_is_followed_after_its_ttl_and_hears_it_when_it_wakes(tmp_path: Path) -> None:
+    """A process that stands still holds its lock, and proves nothing by it."""
+    async with wanting(tmp_path, "worker-1", TTL) as first:
+        token, _ = await first.next("won")
+        async with wanting(tmp_path, "worker-2", TTL) as second:
+            first.signal(signal.SIGSTOP)
+
+            taken, _ = await second.next("won", limit_seconds=TTL + 3)
+            first.signal(signal.SIGCONT)
+
+            assert taken == token + 1
+            assert (await first.next("lost"))[0] == token
+
+
+LIBRARIES = [str(path) for path in Path("/usr/lib").glob("*/faketime/libfaketime.so.1")]
+FAKED = {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1", "FAKETIME_NO_CACHE": "1"}
+
+
+def wall_clock(offset: str = "", file: Path | None = None) -> tuple[str, ...]:
+    """The command before a process whose wall clock is off, or does what a file says."""
+    if not LIBRARIES:
+        pytest.fail("no libfaketime; run ./scripts/install-servers")
+    told = {"FAKETIME": offset} if file is None else {"FAKETIME_TIMESTAMP_FILE": str(file)}
+    settings = {**FAKED, **told, "LD_PRELOAD": LIBRARIES[0]}
+    return ("env", *(f"{key}={value}" for key, value in settings.items()))
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize(("theirs", "ours"), [("+0", "+1h"), ("+1h", "+0"), ("-1h", "+0"), ("+0", "-1h")])
+async def test_wall_clocks_that_differ_cause_no_theft_and_no_eternal_lease(
+    tmp_path: Path, theirs: str, ours: str, long: bool
+) -> None:
+    """The trial "Deciding staleness with two different clocks", a, b and c."""
+    async with wanting(tmp_path, "worker-1", TTL, prefix=wall_clock(theirs), boot_id="another-host") as first:
+        token, _ = await first.next("won")
+        async with wanting(tmp_path, "worker-2", TTL, prefix=wall_clock(ours)) as second:
+            apart = abs(first.clock_is_off_by() - second.clock_is_off_by())
+            assert apart == pytest.approx(3600, abs=60)
+            theft = asyncio.create_task(second.next("won", limit_seconds=400))
+            await asyncio.wait({theft}, timeout=300 if long else 2 * TTL)
+            assert not theft.done()
+
+            killed = boottime()
+            first.signal(signal.SIGKILL)
+
+            taken, at = await theft
+            assert taken == token + 1
+            assert at - killed < TTL + 2
+
+
+async def test_a_wall_clock_that_is_stepped_back_changes_nothing(tmp_path: Path) -> None:
+    """The same trial, d: ten minutes back in the middle of a lease."""
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    prefix = wall_clock(file=clock)
+    async with wanting(tmp_path / "fleet", "worker-1", TTL, prefix=prefix, boot_id="another-host") as first:
+        token, _ = await first.next("won")
+        async with wanting(tmp_path / "fleet", "worker-2", TTL, prefix=prefix) as second:
+            theft = asyncio.create_task(second.next("won"))
+            await first.next("renewed")
+            clock.write_text("-600")
+            for _ in range(6):
+                assert (await first.next("renewed"))[0] == token
+            assert not theft.done()
+            assert first.clock_is_off_by() == pytest.approx(-600, abs=60)
+
+            first.signal(signal.SIGKILL)
+
+            taken, _ = await theft
+            assert taken == token + 1
+
+
+@pytest.mark.parametrize("shift", [3600, -3600])
+async def test_the_clock_of_the_file_server_decides_nothing(tmp_path: Path, shift: float) -> None:
+    with passthrough(tmp_path / "source", tmp_path / "mount", shift_seconds=shift) as mount:
+        async with wanting(mount.path, "worker-1", TTL, boot_id="another-host") as first:
+            token, _ = await first.next("won")
+            async with wanting(mount.path, "worker-2", TTL) as second:
+                theft = asyncio.create_task(second.next("won"))
+                for _ in range(6):
+                    assert (await first.next("renewed"))[0] == token
+                assert not theft.done()
+
+                first.signal(signal.SIGKILL)
+
+                taken, _ = await theft
+                assert taken == token + 1
+
+
+async def test_a_child_that_outlives_its_parent_delays_the_proof_and_no_more(
+    fleet: LeaseFolder,
+) -> None:
+    """It has inherited the lock. Nobody is taken for dead who is not; the ttl goes on counting."""
+    first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
+    token = (await granted(first)).token
+    await refused(second)
+    inherited = os.dup(first._candidate._holders._file)  # what a fork does
+    os.close(first._candidate._holders._file)  # and the end of its parent
+
+    await refused(second)
+    os.close(inherited)
+
+    assert (await granted(second)).token == token + 1
+
+
+async def test_a_forked_child_has_nothing_of_its_parent(fleet: LeaseFolder) -> None:
+    """The trial "Two candidates with the same identity": one process forked into two after it started."""
+    first = await fleet.start()
+    lease = await granted(first)
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        told = []
+        for call in (
+            first.acquire(NAME),
+            first.renew([lease]),
+            first.release(NAME, lease.token),
+            first.wait([NAME], 1),
+            first.list(),
+        ):
+            try:
+                call.send(None)  # there is no loop here, and none is needed for a refusal
+            except RuntimeError as error:
+                told.append("forked" in str(error))
+            except BaseException:  # noqa: BLE001
+                told.append(False)
+        os.write(writer, b"1" if told == [True] * 5 else repr(told).encode())
+        os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 100) == b"1"
+    os.close(reader)
+    os.waitpid(child, 0)  # noqa: ASYNC222  it ends at once
+
+    assert (await first.renew([lease])).kept == [lease]
+    assert (await granted(first)) == lease
+
+
+async def test_stopping_a_forked_copy_leaves_the_file_of_its_parent_alone(fleet: LeaseFolder) -> None:
+    first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
+    await granted(first)
+    child = os.fork()
+    if child == 0:
+        try:
+            first.stop().send(None)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222  it ends at once
+
+    await refused(second)
+    assert (fleet.leases / ".holders" / "worker-1-1").exists()
+
+
+def test_this_host_has_a_boot_id() -> None:
+    assert read_boot_id()
+
+
+async def test_a_standby_follows_a_killed_holder_of_many_leases(tmp_path: Path) -> None:
+    """Only one lock has to be looked at, whatever the number of leases."""
+    fleet = LeaseFolder(tmp_path)
+    names = [f"gc-{number}" for number in range(50)]
+    async with wanting(tmp_path, "worker-9", 60) as other:
+        await other.next("won")
+        first = await fleet.start("worker-1", ttl_seconds=60)
+        await refused(first)
+        other.signal(signal.SIGKILL)
+        async with asyncio.timeout(5):
+            assert await first.wait([*names, NAME], 60)
+        await granted(first)
+    await fleet.stop()
