@@ -1,28 +1,24 @@
 """When a worker takes a shard, and when it gives one up for a peer that has fewer.
 
 Fairness is a preference: a worker that has its share waits before it takes a free shard, and takes it all
-the same if nobody else did. It gives up what it has above its share while a ready peer has less than that.
-Whether that was of use shows in time: what is soon back, or has not made the peers richer, was given up in
-vain, and after each failure the worker waits twice as long before it gives more to the same peers. So a peer
-that crashes, or whose card lies, does not make shards swing.
+the same if nobody else did. It gives up what it has above its share while a ready peer has less than that,
+and the less so the more often that was in vain (`drakkar.supervisor.patience`).
 """
 
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from drakkar.clock import Clock
 from drakkar.errors import describe
 from drakkar.fleet.provider import EventLogger
-from drakkar.supervisor.backoff import HEALTHY_SECONDS
+from drakkar.supervisor.patience import Patience
 from drakkar.supervisor.peers import PeerShare, shares_of
-from drakkar.supervisor.shares import fair_share, shed_pause, to_shed
+from drakkar.supervisor.shares import fair_share, to_shed
 
 ABOVE_SHARE_SECONDS: Final = 2.0
-"""How long a worker that has its share leaves a free shard to others, plus up to half of that again; twice as
-long when it gave up this shard itself."""
+"""How long a worker that has its share leaves a free shard to others, plus up to half of that again."""
 
 PEERS_SECONDS: Final = 1.0
 """How old a look at the peers may be: every shard asks for it."""
@@ -30,18 +26,7 @@ PEERS_SECONDS: Final = 1.0
 ATTEMPT_SECONDS: Final = 0.5
 """How long a shard that is being asked for counts as one that is held."""
 
-KEPT_SECONDS: Final = HEALTHY_SECONDS
-"""When a shard was given up this long ago, a peer's run of it can have been healthy."""
-
 _REMEMBERED_PEERS: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Shed:
-    """Shards given up at once: when, and what the peers had that lacked some."""
-
-    at: float
-    wanting: Mapping[str, int]
 
 
 class Balance:
@@ -68,9 +53,9 @@ class Balance:
         self._peers_then: Sequence[PeerShare] = ()
         self._failing = False
         self._attempts: dict[int, float] = {}
-        self._shed: dict[int, _Shed] = {}
-        self._failures = 0
-        self._paused_until = -math.inf
+        self._patience = Patience(refresh_seconds)
+        self._given: set[int] = set()
+        self._wanting_then: Mapping[str, int] = {}
         self._tried: set[str] = set()
         self._told: set[tuple[str, int]] = set()
 
@@ -84,7 +69,7 @@ class Balance:
             if self._outnumbered():
                 await self._clock.sleep(self._refresh_seconds)
             elif not waited and self._in_hand() >= self._share(self._peers()):
-                seconds = ABOVE_SHARE_SECONDS * (2 if shard in self._shed else 1)
+                seconds = ABOVE_SHARE_SECONDS * (2 if shard in self._given else 1)
                 await self._clock.sleep(seconds * (1 + random.random() / 2))  # noqa: S311  no secret
                 waited = True
             else:
@@ -92,48 +77,40 @@ class Balance:
                 return
 
     def took(self, shard: int) -> None:
-        """`shard` is worked on by this process again."""
+        """`shard` is worked on by this process again, and counts as held."""
         self._attempts.pop(shard, None)
-        if self._shed.pop(shard, None) is not None:
-            self._in_vain()
+        if shard in self._given or len(self._held()) > self._share(self._peers()):
+            self._patience.took(self._clock.elapsed())
+        self._given.discard(shard)
 
     def shed(self, yielding: Collection[int]) -> Sequence[int]:
         """The shards to give up now, for peers that lack them; called once a refresh. `yielding` are being
         given up already."""
-        peers = self._peers()
+        now, peers = self._clock.elapsed(), self._peers()
         self._tell_of_disagreement(peers)
-        same = self._same(peers)
-        self._see_what_became_of_it({peer.worker: peer.held for peer in same})
+        held = {peer.worker: peer.held for peer in self._same(peers)}
         share = self._share(peers)
-        wanting = {peer.worker: peer.held for peer in same if peer.ready and peer.held < share}
+        wanting = {peer.worker: peer.held for peer in self._same(peers) if peer.ready and peer.held < share}
         if wanting.keys() - self._tried:
-            self._failures, self._paused_until = 0, -math.inf
-        if self._clock.elapsed() < self._paused_until:
+            self._patience.forgive()
+        if not self._patience.is_due(now, self._grew(held)):
             return ()
         mine = sorted(set(self._held()) - set(yielding))
-        count = to_shed(len(mine), share, sum(share - held for held in wanting.values()))
+        wanted = sum(share - held for held in wanting.values())
+        count = self._patience.most(to_shed(len(mine), share, wanted))
         if count == 0:
             return ()
         if len(self._tried) < _REMEMBERED_PEERS:
             self._tried |= wanting.keys()
+        self._patience.gave(now)
+        self._wanting_then = wanting
         chosen = random.sample(mine, count)  # not always the same ones: they may be what a peer cannot keep
-        self._shed |= dict.fromkeys(chosen, _Shed(self._clock.elapsed(), wanting))
+        self._given = set(chosen)
         return chosen
 
-    def _see_what_became_of_it(self, held: Mapping[str, int]) -> None:
-        before = self._clock.elapsed() - KEPT_SECONDS
-        for shard, shed in [(shard, shed) for shard, shed in self._shed.items() if shed.at <= before]:
-            del self._shed[shard]
-            if any(held.get(worker, 0) > had for worker, had in shed.wanting.items()):
-                self._failures = 0
-            else:
-                self._in_vain()
-
-    def _in_vain(self) -> None:
-        now = self._clock.elapsed()
-        if now >= self._paused_until:  # else it was given up together with what the pause is for
-            self._failures += 1
-            self._paused_until = now + shed_pause(self._failures, self._refresh_seconds)
+    def _grew(self, held: Mapping[str, int]) -> bool:
+        """Whether a peer that something was given up for has more than it had then."""
+        return any(held.get(worker, 0) > had for worker, had in self._wanting_then.items())
 
     def _outnumbered(self) -> bool:
         return any(peer.held for peer in self._peers() if peer.shards != self._shards)

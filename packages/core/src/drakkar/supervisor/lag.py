@@ -5,7 +5,7 @@ from typing import Final
 from drakkar.clock import Clock
 from drakkar.fleet.provider import EventLogger
 
-LOOK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.5
 LATE_SECONDS: Final = 1.0
 """From here on it is told: leases are renewed late then, and may be lost."""
 
@@ -13,7 +13,7 @@ TELL_EVERY_SECONDS: Final = 60.0
 
 
 async def watch_lag(clock: Clock, logger: EventLogger) -> None:
-    """Look at the clock every second, for ever; `event_loop_held_up` says by how many seconds that came too
+    """Look at the clock twice a second, for ever; `event_loop_held_up` says by how many seconds that came too
     late at worst, at most once a minute. A host that was suspended looks the same."""
     quiet_until = -TELL_EVERY_SECONDS
     worst, times = 0.0, 0

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from drakkar.errors import LeaseLost
 from drakkar.leases.handle import LeaseHandle
+from drakkar.supervisor.acquire import acquire
 from drakkar.supervisor.backoff import Backoff
 from drakkar.supervisor.run import Run
 from drakkar.supervisor.status import Status
@@ -131,37 +132,16 @@ class Lane:
     async def _once(self) -> None:
         """Acquire, run once, release."""
         self._status.be("waiting")
-        if self._lease is not None and not await self._acquire(self._lease):
-            return
+        if self._lease is not None:
+            self._handle = await acquire(
+                self._around.keeper, self._lease, self._until_welcome, lambda: self._leaving, self._wake
+            )
+            if self._handle is None:
+                return
         try:
             await self._run_once(self._handle)
         finally:
             await self._let_go()
-
-    async def _acquire(self, lease: str) -> bool:
-        """Return with the lease as `_handle`; or False when the lane is to end, with nothing held or asked
-        for any more."""
-        acquiring = asyncio.create_task(
-            self._around.keeper.acquire(lease, self._until_welcome), name=f"drakkar acquire {lease}"
-        )
-        acquiring.add_done_callback(lambda _: self._wake.ring())
-        try:
-            await self._wake.until(lambda: acquiring.done() or self._leaving)
-            if not acquiring.done():
-                acquiring.cancel()
-                await asyncio.wait({acquiring})
-        except asyncio.CancelledError:
-            acquiring.cancel()
-            acquiring.add_done_callback(self._unwanted)
-            raise
-        if acquiring.cancelled():
-            if self._leaving:
-                return False
-            raise RuntimeError("the acquire was cancelled by somebody else")
-        self._handle = acquiring.result()
-        if self._leaving:
-            await self._let_go()
-        return not self._leaving
 
     async def _until_welcome(self) -> None:
         if (left := self._not_before - self._around.clock.elapsed()) > 0:
@@ -220,15 +200,7 @@ class Lane:
             if self._handle is not None:
                 self._around.keeper.abandon(self._handle)
             self._lead(False)
-            await self._outwait(run)
-
-    async def _outwait(self, run: Run) -> None:
-        """Return when the run has ended after all, or the lane is to stop. A cancellation is easily lost,
-        in `asyncio.wait_for` for one, so there will be more of them."""
-        run.end(again=True)
-        while not (run.finished or self._stopping):
-            await self._wake.until(lambda: run.finished or self._stopping, self._around.stop_timeout_seconds)
-            run.end(again=True)
+            await self._wake.until(lambda: run.finished or self._stopping)
 
     def _judge(self, run: Run, from_outside: bool, ran_seconds: float) -> None:
         """What the end of a run means, and when the next may start."""
@@ -275,10 +247,6 @@ class Lane:
             callback()
         except Exception as error:  # noqa: BLE001  what others make of the news must not cost the run
             self._status.broken(error)
-
-    def _unwanted(self, acquiring: asyncio.Task[LeaseHandle]) -> None:
-        if not acquiring.cancelled() and acquiring.exception() is None:
-            self._around.keeper.abandon(acquiring.result())
 
     def _run_changed(self) -> None:
         self._wake.ring()

@@ -37,10 +37,10 @@ class Run:
         self._task = asyncio.create_task(self._run(build, context), name=self._name)
         self._task.add_done_callback(self._task_done)
 
-    def end(self, *, again: bool = False) -> None:
-        """Cancel the run and its tasks, once: a second cancellation would break into their clean-up. With
-        `again`, for a run that has had its time for that, cancel whatever is left once more."""
-        if self.ending and not again:
+    def end(self) -> None:
+        """Cancel the run and its tasks, once. A second cancellation would break into their clean-up: one that
+        waits for a thread would then look ended while the thread goes on."""
+        if self.ending:
             return
         self.ending = True
         for task in (self._task, *self._children):

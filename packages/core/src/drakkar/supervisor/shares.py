@@ -9,9 +9,6 @@ _FNV_PRIME: Final = 0x01000193
 SHED_PART: Final = 8
 """One in this many of the shards above the share is given up at once."""
 
-MAX_PAUSE_SECONDS: Final = 900.0
-"""Between two shards that are given up for a peer that cannot keep them."""
-
 
 def fnv32a(text: str) -> int:
     """The 32-bit FNV-1a hash of the UTF-8 bytes of `text` (by Fowler, Noll and Vo)."""
@@ -36,8 +33,3 @@ def to_shed(held: int, share: int, wanted: int) -> int:
     if excess <= 0 or wanted <= 0:
         return 0
     return min(wanted, max(1, excess // SHED_PART))
-
-
-def shed_pause(failures: int, refresh_seconds: float) -> float:
-    """How long to give up nothing after doing so in vain, `failures` times in a row."""
-    return min(MAX_PAUSE_SECONDS, refresh_seconds * 2.0 ** min(failures, 20))

@@ -17,8 +17,8 @@ What becomes of a run:
 - It is asked to yield (an operator's step-down, a shard for a peer that has fewer): it returns at its next
   good point, or is cancelled after `supervisor.stop_timeout_seconds`. That is no crash.
 - It does not end within `supervisor.stop_timeout_seconds` after its cancellation: it is named in the log, and
-  its lease is left to run out. This process does not start the job again until the old run has ended, and
-  cancels it again from time to time.
+  its lease is left to run out. This process does not start the job again until the old run has ended. It
+  is not cancelled a second time, which would break into a clean-up that waits for a thread.
 
 Contained is what raises in `build`, in `run` and in tasks of `ctx.create_task`. Nobody can contain a thread,
 a child process, a bare `asyncio.create_task` or a blocked event loop: these are the job's own to end.
