@@ -2,8 +2,10 @@
 
 import json
 import signal
+import socket
 import subprocess
-from contextlib import suppress
+import time
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
@@ -142,6 +144,26 @@ def test_two_signals_in_a_row_stop_it_as_one_does(fleet: Fleet) -> None:
     worker.send(signal.SIGTERM)
     assert worker.wait() == 0
     assert fleet.card_names() == []
+
+
+def test_clients_that_hang_do_not_hold_the_stop(fleet: Fleet) -> None:
+    worker = fleet.start_one("worker-1")
+    wait_for(fleet.card("worker-1").exists)
+    port = httpx.URL(worker.url).port or 0
+    with ExitStack() as stack:
+        for request in (b"", b"GET /api/v1/wor", b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n" * 3000):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.setblocking(False)
+            left = memoryview(request)
+            with suppress(BlockingIOError):  # the server no longer reads what nobody reads the answers of
+                while left:
+                    left = left[client.send(left) :]
+        worker.get("healthz")
+        began = time.monotonic()
+        assert worker.stop() == 0
+        assert time.monotonic() - began < 12
+    assert fleet.card_names() == []
+    assert "Traceback" not in worker.log.read_text()
 
 
 def test_static_workers_know_their_peers_and_not_whether_they_live(fleet: Fleet) -> None:
