@@ -150,7 +150,8 @@ class Drakkar:
 
     def start_worker(self, *arguments: str, options: str = "{}", **environ: str) -> Process:
         """A worker whose cards are in `cards`; `options` are those that make it slow, as JSON."""
-        extra = {"DK_FLEET__REGISTRY__CARDBOX": options, "DK_FLEET__REGISTRY__CARDBOX__DIR": str(self.cards)}
+        section = "DK_FLEET__REGISTRY__PLUGIN_OPTIONS"
+        extra = {section: options, f"{section}__DIR": str(self.cards)}
         fixed = ["--provider=cardbox", "--worker-name=worker-1", "--port=0", "--log-level=error"]
         return self.start("run", *fixed, *arguments, environ=extra | environ)
 

@@ -187,6 +187,28 @@ def test_a_thread_that_does_not_end_does_not_keep_it(drakkar: Drakkar) -> None:
     assert drakkar.cards_left() == []
 
 
+def test_exit_functions_of_others_run_before_it_ends(drakkar: Drakkar) -> None:
+    source = "import atexit, sys; atexit.register(lambda: print('bye', file=sys.stderr)); import cardbox"
+    drakkar.install("polite", {"polite": "polite:cardbox.Cardbox"}, {"polite.py": source})
+
+    with drakkar.running_worker("--provider=polite") as (process, _):
+        kill(process, signal.SIGTERM)
+        ended = end_of(process)
+
+    assert (ended.status, ended.err) == (0, "bye\n")
+
+
+def test_nothing_that_ends_late_keeps_it(drakkar: Drakkar) -> None:
+    # Run when the interpreter takes its modules apart: no timer could end this, and signals are ignored.
+    late = "class Late:\n    def __del__(self, sleep=time.sleep): sleep(3600)\nlate = Late()"
+    source = f"import time, cardbox\n{late}"
+    drakkar.install("late", {"late": "late:cardbox.Cardbox"}, {"late.py": source})
+
+    with drakkar.running_worker("--provider=late") as (process, _):
+        kill(process, signal.SIGTERM)
+        stopped_well(end_of(process), drakkar)
+
+
 def test_it_runs_on_when_nobody_reads_its_line(drakkar: Drakkar) -> None:
     reader, writer = os.pipe()
     os.close(reader)

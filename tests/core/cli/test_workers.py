@@ -89,6 +89,16 @@ def test_without_the_time_of_the_worker_it_prints_when_a_peer_was_seen(drakkar: 
     assert f"{datetime.fromtimestamp(NOW, UTC):%Y-%m-%d %H:%M:%S}Z" in out
 
 
+@pytest.mark.parametrize(
+    "date", ["nonsense", "Mon, 30 Nov 2026 01:06:40 -0000", "Mon, 30 Nov 99999 01:06:40 GMT", ""]
+)
+def test_an_odd_time_of_the_worker_is_no_error(date: str, drakkar: Drakkar) -> None:
+    with serving(rows(ROW, date=date)) as server:
+        ended = drakkar("workers", "--url", server.url)
+
+    assert (ended.status, ended.err) == (0, "")
+
+
 @pytest.mark.parametrize("width", ["40", "80", "200"])
 def test_no_text_is_lost_in_a_narrow_terminal(width: str, drakkar: Drakkar) -> None:
     long = ROW | {"worker_name": "w" * 150, "url": "http://" + "u" * 150}
@@ -170,17 +180,19 @@ REFUSALS: dict[str, tuple[Reply, str]] = {
     "forbidden": (reply(b"", "403 Forbidden"), "refuses with status 403; set ui.auth_token"),
     "missing": (reply(b"[]", "404 Not Found"), "answers with status 404; is it a worker?"),
     "failing": (reply(b"[]", "500 Oops"), "answers with status 500"),
-    "no-content": (reply(b"", "204 No Content"), "answers with status 204"),
+    "no-content": (reply(b"", "204 No Content"), "something that is not JSON"),
+    "an-odd-reason": (reply(b'{"error": [1]}', "500 Oops"), "answers with status 500; is it a worker?"),
+    "a-reason": (reply(b'{"error": "\\u001b[31mtoo\\nbad"}', "500 Oops"), "status 500: \\x1b[31mtoo\\nbad"),
     "elsewhere": (reply(b"", "302 Found", "Location: http://127.0.0.1:9/"), "sends elsewhere (status 302)"),
-    "page": (reply(b"<html>"), "no workers list"),
-    "empty": (reply(b""), "no workers list"),
+    "page": (reply(b"<html>"), "something that is not JSON"),
+    "empty": (reply(b""), "something that is not JSON"),
     "map": (reply(b"{}"), "no workers list"),
     "texts": (reply(b'["a"]'), "no workers list"),
     "rows-without-a-name": (reply(b"[{}]"), "no workers list"),
     "a-name-of-a-wrong-type": (reply(b'[{"worker_name": 7}]'), "no workers list"),
-    "deep": (reply(b"[" * 1_000_000), "no workers list"),
-    "digits": (reply(b"[" + b"9" * 10000 + b"]"), "no workers list"),
-    "latin": (reply(b'[{"worker_name": "\xe9"}]'), "no workers list"),
+    "deep": (reply(b"[" * 1_000_000), "something that is not JSON"),
+    "digits": (reply(b"[" + b"9" * 10000 + b"]"), "something that is not JSON"),
+    "latin": (reply(b'[{"worker_name": "\xe9"}]'), "something that is not JSON"),
     "compressed": (reply(b"x", "200 OK", "Content-Encoding: gzip"), "an encoding that was not asked for"),
     "too-long": (reply(b"[" + b" " * MAX_BODY_BYTES), f"more than {MAX_BODY_BYTES} bytes"),
     "not-http": (lambda send: send(b"SSH-2.0-OpenSSH\r\n"), "does not answer"),

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -169,9 +169,10 @@ def _check(response: httpx.Response, body: bytes, url: str) -> None:
 def _told(body: bytes) -> str:
     """The reason that a worker gave for a refusal; empty when there is none."""
     try:
-        return f": {one_line(json.loads(body)['error'], 300)}"
+        error = json.loads(body)["error"]
     except (ValueError, RecursionError, TypeError, KeyError):
         return ""
+    return f": {one_line(error, 300)}" if isinstance(error, str) and error else ""
 
 
 def _json(body: bytes, url: str) -> Any:
@@ -183,6 +184,7 @@ def _json(body: bytes, url: str) -> Any:
 
 def _date(response: httpx.Response) -> datetime | None:
     try:
-        return parsedate_to_datetime(response.headers["Date"])
-    except (KeyError, ValueError):
+        told = parsedate_to_datetime(response.headers["Date"])
+    except (KeyError, ValueError, OverflowError):
         return None
+    return told if told.tzinfo is not None else told.replace(tzinfo=UTC)  # "-0000" is UTC of an unknown place

@@ -5,6 +5,7 @@ command has started something of its own there is nothing to undo, and a signal 
 an exception raised in the middle of somebody's import would end as a traceback, or be lost.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -19,6 +20,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     configuration. Whatever goes wrong is one line on standard error."""
     argv = sys.argv[1:] if argv is None else argv
     _leave_on_signals(argv)
+    atexit.register(_skip_teardown)  # first, so that all other exit functions come before it
+    _ending.status = _status_of(argv)
+    return _ending.status
+
+
+def _status_of(argv: Sequence[str]) -> int:
     from drakkar.errors import ConfigError, DrakkarError
 
     try:
@@ -53,6 +60,33 @@ def _run(argv: Sequence[str]) -> int:
         return exit_.code if isinstance(exit_.code, int) else 0
     status: int = arguments.run(arguments)
     return status
+
+
+class _Ending:
+    """How the process is to end."""
+
+    skips_teardown = False
+    status = 1
+
+
+_ending = _Ending()
+
+
+def end_without_teardown() -> None:
+    """Let the process end as soon as its threads and exit functions have, without taking the interpreter
+    apart: no timer runs during that, and where signals are ignored, nothing but SIGKILL could end it."""
+    _ending.skips_teardown = True
+
+
+def _skip_teardown() -> None:
+    if not _ending.skips_teardown:
+        return
+    from contextlib import suppress
+
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            stream.flush()
+    os._exit(_ending.status)
 
 
 def _open_closed_streams() -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from drakkar.cli._entry import SIGNALS
+from drakkar.cli._entry import SIGNALS, end_without_teardown
 
 T = TypeVar("T")
 
@@ -54,6 +54,7 @@ async def _hearing(work: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) ->
     finally:
         _ignore_signals(loop)
         _end_within(_EXIT_SECONDS, status)
+        end_without_teardown()
     return status
 
 
