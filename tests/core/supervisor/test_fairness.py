@@ -12,8 +12,8 @@ from support.supervised import REFRESH, Body, forever
 from support.virtual_time import virtual_time
 
 LEVEL_SECONDS = (8 + 2 + 6) * REFRESH
-"""Twelve on one of three: eight are given up, one a refresh; two refreshes until everybody has seen everybody;
-and some for a shard that went to one that had its share already."""
+"""Twelve on one of three: eight are given up, one a refresh. Before that all must have seen each other, and
+after it a shard may have gone to one that had its share already."""
 
 HAND_OVER_SECONDS = 6.5
 """How long nobody leads a shard that is given up: where all have their share, they wait to be fair."""
