@@ -1,10 +1,9 @@
 """Who this worker is, and the card that says so."""
 
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from drakkar.fleet.card import SCHEMA_VERSION, Card
 
@@ -28,13 +27,13 @@ class WorkerIdentity:
     backend: str = "python"
     instance: str = field(default_factory=new_instance)
 
-    def card(self, state: WorkerState, now: datetime, features: Mapping[str, Any]) -> Card:
-        """The card to publish at `now`. It always has `features`: none tell peers that there is nothing to
-        fetch, while a card without the field would be asked for everything at every cycle."""
+    def card(self, state: WorkerState, now: datetime) -> Card:
+        """The card to publish at `now`. Its `features` are empty, which tells peers that there is nothing to
+        fetch; a card without the field would be asked for everything at every cycle."""
         return {
             "backend": self.backend,
             "cluster": self.cluster,
-            "features": dict(features),
+            "features": {},
             "heartbeat_at": timestamp(now),
             "instance": self.instance,
             "schema": SCHEMA_VERSION,

@@ -17,6 +17,7 @@ from drakkar.clock import Clock
 from drakkar.errors import ConfigError
 from drakkar.fleet.calls import CallError, ProviderCalls, bounded
 from drakkar.fleet.card import Card
+from drakkar.fleet.features import fit_features
 from drakkar.fleet.identity import WorkerIdentity, WorkerState
 from drakkar.fleet.intake import Intake, ListedCard
 from drakkar.fleet.liveness import Liveness, age_now, liveness
@@ -132,7 +133,7 @@ class RegistryService:
 
     def set_features(self, features: dict[str, Any]) -> None:
         """Show these on the card, published at once when they changed. Many changes while one card is on its
-        way become one publish."""
+        way become one publish; what is too long for a card is cut."""
         if features != self._features:
             self._features = features
             if self._tasks and self._to_publish.empty():
@@ -177,7 +178,7 @@ class RegistryService:
     async def _publish_loop(self) -> None:
         while True:
             state = await self._to_publish.get()
-            card = self._identity.card(state, self._clock.wall(), self._features)
+            card = fit_features(self._identity.card(state, self._clock.wall()), self._features)
             try:
                 await self._calls.run(
                     "publish", partial(self._provider.publish, card), self._timing.timeout_seconds

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from drakkar.fleet.card import MAX_CARD_BYTES, CardError, encode_card
+from drakkar.fleet.features import fit_features
 from drakkar.fleet.testkit import make_card
-from drakkar.supervisor.chips import fit_features
 from hypothesis import given
 from hypothesis import strategies as st
 
