@@ -45,11 +45,16 @@ class FakeClock:
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
             at, _, future = heapq.heappop(self._sleepers)
-            self._move(at)
+            self._move(max(at, self._now))
             if not future.done():
                 future.set_result(None)
             await settle()
         self._move(end)
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass without anybody noticing: what a suspended host or a blocked event loop is. Who is
+        overdue wakes with the next `advance`."""
+        self._move(self._now + seconds)
 
     def _move(self, to: float) -> None:
         self._wall += timedelta(seconds=to - self._now)

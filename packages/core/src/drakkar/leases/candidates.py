@@ -1,7 +1,7 @@
 """Asking for leases until they are ours: every attempt, every wait between two, and what a doubtful one got.
 
-A candidate is one call of `win`. What the store may have granted without our knowledge is its debt until it
-knows better, and is given back when it stops asking.
+A candidate is one call of `win`. What the store may have granted it without its knowledge is in doubt until
+it knows better, and is given back when it stops asking.
 """
 
 import asyncio
@@ -54,6 +54,7 @@ class Candidates:
         self._slots = asyncio.Semaphore(CONCURRENT_ACQUIRES)
         self._open = asyncio.Event()
         self._ended = False
+        self._doubtful: set[str] = set()
 
     def begin(self) -> None:
         """The store can be asked. Does nothing after `end`."""
@@ -65,12 +66,16 @@ class Candidates:
         self._ended = True
         self._open.clear()
 
+    def settle_doubts(self) -> None:
+        """Begin to give back what candidates may have been granted that have not been told yet."""
+        for name in self._doubtful:
+            self._givebacks.start(name, None)
+
     async def stop(self) -> None:
         await self._wakeups.stop()
 
     async def win(self, name: str, before_attempt: BeforeAttempt | None) -> LeaseHandle:
         """Return when a grant is ours that a run may start on."""
-        doubtful = False  # whether the store may have granted us what we were not told of
         failures = early = 0
         try:
             while True:
@@ -81,12 +86,14 @@ class Candidates:
                 async with self._slots:
                     if self._ended:
                         continue
-                    doubtful = True
+                    self._doubtful.add(name)
                     sent_at = self._clock.elapsed()
                     answer = await self._ask(name)
-                if isinstance(answer, Lease) and (handle := self._granted(answer, sent_at)) is not None:
+                handle = self._granted(answer, sent_at) if isinstance(answer, Lease) else None
+                if answer is not None:
+                    self._doubtful.discard(name)
+                if handle is not None:
                     return handle
-                doubtful = answer is None
                 if isinstance(answer, Held):
                     failures = 0
                     early = early + 1 if await self._wakeups.sleep(name, self._patience(answer)) else 0
@@ -96,7 +103,8 @@ class Candidates:
                 if answer is None or failures > 1:  # one grant that is of no use is a left-over of ours
                     await self._clock.sleep(failure_delay(failures, random.random()))  # noqa: S311  no secret
         except BaseException:
-            if doubtful:
+            if name in self._doubtful:
+                self._doubtful.discard(name)
                 self._givebacks.start(name, None)
             raise
 

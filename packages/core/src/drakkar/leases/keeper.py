@@ -179,6 +179,7 @@ class LeaseKeeper:
             task.cancel()
         for handle in self._runs.values():
             self._abandon(handle)
+        self._candidates.settle_doubts()
         await self._givebacks.stop(self._timing.call_seconds)
         if self._loops:
             await asyncio.wait(self._loops)
