@@ -114,7 +114,7 @@ class Contender:
             except Killed:
                 self._world.beliefs.pop(self._name, None)
                 self._schedule.revive()
-            holders.close(held=False)
+            holders._close()
 
     def _live(self, instance: str, holders: Holders) -> None:
         world = self._world

@@ -115,7 +115,7 @@ async def test_a_read_only_folder_is_an_error(small: Path) -> None:
     first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
     lease = await granted(first)
     for backend in (first, second):
-        backend._candidate._holders.close(held=False)  # else it is too busy to be remounted
+        backend._candidate._holders._close()  # else it is too busy to be remounted
     remount(small, "ro")
 
     for backend in (first, second):

@@ -140,15 +140,10 @@ class Candidate:
         del self._grants[name]
 
     def leave(self, proceed: Proceed) -> None:
-        """Delete the file of this process, unless it holds something: then its end has to show."""
+        """Delete the file of this process, unless it holds something: then its end has to show by it."""
         if not self._grants:
             with suppress(FileNotFoundError), self._folder.opened(proceed) as leases:
                 self._holders.leave(leases)
-                self._holders.close(held=False)
-
-    def close(self) -> None:
-        """Let the file of this process go without a look at the folder."""
-        self._holders.close(held=True)
 
     def grant_of(self, name: str, number: int) -> Grant | None:
         """Our grant of the lease, if that generation is one. May be asked by any thread."""

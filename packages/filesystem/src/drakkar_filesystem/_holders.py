@@ -103,17 +103,17 @@ class Holders:
                                 remove(folder, name)
 
     def leave(self, leases: int) -> None:
-        """Delete our file; then nobody can take us for dead. To be called when nothing is held."""
+        """Delete our file and let it go; then nobody can take us for dead. For when nothing is held."""
         with suppress(FileNotFoundError), place_opened(leases, HOLDERS) as folder:
             if self._is_open() and self._leads_to_ours(folder):
                 os.unlink(self._name, dir_fd=folder)
+        self._close()
 
-    def close(self, *, held: bool) -> None:
-        """Let our file go; while something is held it stays locked until the process ends."""
-        if held and self._is_open():
+    def keep(self) -> None:
+        """Let our file stay locked until the process ends. The one method that does not block."""
+        if self._file >= 0:
             _kept.append(self._file)
             self._file = -1
-        self._close()
 
     def _close(self) -> None:
         if self._is_open():

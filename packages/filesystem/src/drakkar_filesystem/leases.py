@@ -62,6 +62,7 @@ class FilesystemLeases:
         self._ctx: LeaseContext | None = None
         self._pid = 0
         self._candidate: Candidate
+        self._holders: Holders
         self._lookout: Lookout
 
     async def start(self, ctx: LeaseContext) -> None:
@@ -89,11 +90,11 @@ class FilesystemLeases:
         self._ctx = ctx
         self._pid = os.getpid()
         self._limit_seconds = 0.9 * ctx.timeout_seconds
-        holders = Holders(ctx.instance, self._settings.boot_id or read_boot_id())
+        self._holders = Holders(ctx.instance, self._settings.boot_id or read_boot_id())
         watches = Watches(ctx.ttl_seconds)
         self._candidate = Candidate(
             Folder(self._settings.dir, LEASES),
-            holders,
+            self._holders,
             watches,
             holder=ctx.holder,
             instance=ctx.instance,
@@ -101,7 +102,12 @@ class FilesystemLeases:
             clock=self._clock,
         )
         self._lookout = Lookout(
-            Folder(self._settings.dir, LEASES), self._candidate, holders, watches, self._notices, self._clock
+            Folder(self._settings.dir, LEASES),
+            self._candidate,
+            self._holders,
+            watches,
+            self._notices,
+            self._clock,
         )
 
     async def acquire(self, name: str) -> Lease | Held:
@@ -185,7 +191,7 @@ class FilesystemLeases:
             if self._ctx is not None and os.getpid() == self._pid:
                 with suppress(OSError, RuntimeError):  # then its file stays behind, which costs nothing
                     await self._call(self._renewing, self._candidate.leave)
-                self._candidate.close()
+                self._holders.keep()
         finally:
             self._renewing.close()
             self._looking.close()
