@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import os
-import random
 import signal
 import threading
 import time
@@ -258,11 +257,11 @@ ACTORS: Final[tuple[Actor, ...]] = (
 
 
 class Crossing:
-    """Several actors, of which one goes on at a time; at each of its pauses another one takes over, chosen by
-    chance."""
+    """Several actors, of which one goes on at a time. At each of its pauses, and at its end, `pick` chooses
+    who is next among the others by their numbers."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
+    def __init__(self, pick: Callable[[Sequence[int]], int]) -> None:
+        self._pick = pick
         self._turn = threading.Condition()
         self._going: list[int] = []
         self._current = 0
@@ -270,7 +269,7 @@ class Crossing:
     def run(self, world: ObjectWorld, actors: Sequence[tuple[Actor, PausingTree]]) -> None:
         """Return when all have ended; raises what one of them raised."""
         self._going = list(range(len(actors)))
-        self._current = self._chance.choice(self._going)
+        self._current = self._pick(self._going)
         with ThreadPoolExecutor(len(actors)) as pool:
             ends = [pool.submit(self._act, number, world, *actor) for number, actor in enumerate(actors)]
         for end in ends:
@@ -294,12 +293,23 @@ class Crossing:
     def _pass_on(self) -> None:
         if self._going:
             others = [number for number in self._going if number != self._current]
-            self._current = self._chance.choice(others or self._going)
+            self._current = self._pick(others or self._going)
             self._turn.notify_all()
 
     def _wait_for_turn(self, number: int) -> None:
         with self._turn:
             assert self._turn.wait_for(lambda: self._current == number, 60)
+
+
+def in_order(*numbers: int) -> Callable[[Sequence[int]], int]:
+    """Picks these, one after the other; the first that is there when one of them is not."""
+    left = iter(numbers)
+
+    def pick(going: Sequence[int]) -> int:
+        number = next(left, going[0])
+        return number if number in going else going[0]
+
+    return pick
 
 
 def act(world: ObjectWorld, actor: Actor, tree: Tree) -> None:

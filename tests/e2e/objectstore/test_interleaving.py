@@ -9,6 +9,7 @@ import multiprocessing
 import random
 import signal
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,7 +26,13 @@ from support.object_worlds import (
     PausingTree,
     act,
     act_and_die,
+    collect,
+    collect_elsewhere,
+    in_order,
     prepare,
+    put_what_was_dead,
+    rebalance,
+    rebalance_elsewhere,
     run,
 )
 
@@ -109,6 +116,37 @@ def test_who_is_killed_at_any_moment_leaves_what_others_clear_away(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("order", [(0, 1, 2, 1, 0), (0, 1, 2, 0, 1)], ids=["nested", "crossed"])
+@pytest.mark.parametrize(
+    "trio",
+    [
+        (collect, collect_elsewhere, put_what_was_dead),
+        (rebalance, collect, put_what_was_dead),
+        (rebalance, rebalance_elsewhere, collect),
+        (collect, rebalance, collect_elsewhere),
+        (put_what_was_dead, collect, collect_elsewhere),
+        (put_what_was_dead, rebalance, collect),
+    ],
+    ids=lambda trio: "-".join(map(name_of, trio)),
+)
+def test_two_that_are_frozen_at_once_harm_nobody(
+    trio: tuple[Actor, Actor, Actor], order: tuple[int, ...], tmp_path: Path, long: bool
+) -> None:
+    """The third does all of its work while the others stand still, wherever they turn to something else."""
+    rehearsed = [rehearse(tmp_path / name_of(actor), actor) for actor in trio]
+    pairs = list(product(rehearsed[0].boundaries(), rehearsed[1].boundaries()))
+    stride = 1 if long else 29
+    for number in range(random.Random(f"{order} {trio[0].__name__}").randrange(stride), len(pairs), stride):
+        world = ObjectWorld(tmp_path / f"{number}")
+        prepare(world)
+        world.patient = True
+        trees = [world.tree() for _ in trio]
+        trees[0].pauses, trees[1].pauses = ({pause} for pause in pairs[number])
+        Crossing(in_order(*order)).run(world, list(zip(trio, trees, strict=True)))
+        check(world)
+
+
+@pytest.mark.timeout(900)
 def test_several_that_are_frozen_again_and_again_harm_nobody(tmp_path: Path, long: bool) -> None:
     """Any order of what they do, changing over where one turns to something else. Each trial can be repeated
     by its number."""
@@ -121,5 +159,5 @@ def test_several_that_are_frozen_again_and_again_harm_nobody(tmp_path: Path, lon
         actors = [(actor, world.tree()) for actor in chance.choices(ACTORS[:-1], k=chance.randint(2, 4))]
         for actor, tree in actors:
             tree.pauses = {*chance.choices(places[actor], k=chance.randint(1, 3))}
-        Crossing(chance).run(world, actors)
+        Crossing(chance.choice).run(world, actors)
         check(world)
