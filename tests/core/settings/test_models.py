@@ -337,6 +337,15 @@ def test_no_secret_is_in_the_repr() -> None:
     assert "hidden" not in str(settings)
 
 
+def test_no_secret_is_in_the_error_of_the_models() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate(
+            {"ui": {"auth_token": "hidden and spaces", "public_url": "http://u:hidden@h/"}}
+        )
+
+    assert "hidden" not in str(caught.value)
+
+
 def test_every_key_is_described() -> None:
     sections = [
         each for each in vars(models).values() if isinstance(each, type) and issubclass(each, Section)
