@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -77,6 +77,13 @@ class Stubborn:
                 self.cancelled += 1
 
 
+@pytest.fixture
+async def stubborn() -> AsyncIterator[Stubborn]:
+    call = Stubborn()
+    yield call
+    call.release.set()  # else a test that fails would leave a task that never ends
+
+
 # -- one call
 
 
@@ -141,13 +148,12 @@ async def test_waits_for_a_cancelled_call_to_clean_up() -> None:
     assert cleaned
 
 
-async def test_leaves_a_call_alone_that_does_not_end() -> None:
-    call = Stubborn()
+async def test_leaves_a_call_alone_that_does_not_end(stubborn: Stubborn) -> None:
     async with asyncio.timeout(QUICK + UNWIND_SECONDS + 5):
         with pytest.raises(CallError, match="no answer"):
-            await bounded(call, QUICK)
-    assert call.cancelled == 1
-    call.release.set()
+            await bounded(stubborn, QUICK)
+    assert stubborn.cancelled == 1
+    stubborn.release.set()
     await until(lambda: other_tasks() == set())
 
 
@@ -182,15 +188,14 @@ async def test_cancelling_it_cancels_the_call_and_passes_on() -> None:
     assert other_tasks() == set()
 
 
-async def test_cancelling_it_is_bounded_whatever_the_call_does() -> None:
-    call = Stubborn()
-    waiting = asyncio.create_task(bounded(call, 60))
+async def test_cancelling_it_is_bounded_whatever_the_call_does(stubborn: Stubborn) -> None:
+    waiting = asyncio.create_task(bounded(stubborn, 60))
     await settle()
     waiting.cancel()
     async with asyncio.timeout(UNWIND_SECONDS + 5):
         await asyncio.wait({waiting})
     assert waiting.cancelled()
-    call.release.set()
+    stubborn.release.set()
     await until(lambda: other_tasks() == set())
 
 
@@ -321,29 +326,27 @@ async def test_says_once_that_an_outage_is_over(bench: Bench) -> None:
 # -- calls that do not end
 
 
-async def test_refuses_a_call_while_an_earlier_one_has_not_ended(bench: Bench) -> None:
-    call = Stubborn()
+async def test_refuses_a_call_while_an_earlier_one_has_not_ended(bench: Bench, stubborn: Stubborn) -> None:
     with pytest.raises(CallError, match="no answer"):
-        await bench.calls.run("list", call, QUICK)
+        await bench.calls.run("list", stubborn, QUICK)
     for _ in range(3):
         with pytest.raises(CallError, match="an earlier call was cancelled and has not ended"):
-            await bench.calls.run("list", call, QUICK)
-    assert call.began == 1
+            await bench.calls.run("list", stubborn, QUICK)
+    assert stubborn.began == 1
     assert bench.metric("errors_total", "list") == 4
-    call.release.set()
+    stubborn.release.set()
     await until(lambda: other_tasks() == set())
-    await bench.calls.run("list", call, QUICK)
-    assert call.began == 2
+    await bench.calls.run("list", stubborn, QUICK)
+    assert stubborn.began == 2
 
 
-async def test_a_call_that_does_not_end_holds_no_other_operation(bench: Bench) -> None:
-    call = Stubborn()
+async def test_a_call_that_does_not_end_holds_no_other_operation(bench: Bench, stubborn: Stubborn) -> None:
     with pytest.raises(CallError):
-        await bench.calls.run("list", call, QUICK)
+        await bench.calls.run("list", stubborn, QUICK)
 
     async def works() -> str:
         return "published"
 
     assert await bench.calls.run("publish", works, QUICK) == "published"
-    call.release.set()
+    stubborn.release.set()
     await until(lambda: other_tasks() == set())
