@@ -313,6 +313,8 @@ async def test_a_lease_that_cannot_be_looked_at_is_neither_kept_nor_lost(fleet: 
     ]
     with pytest.raises(NotADirectoryError, match="not a link"):
         await first.renew([bad])
+    await first.renew([good, bad])
+    assert len(fleet.log.named("lease_file_failed")) == 1  # not every few seconds
 
 
 async def test_the_listing_tells_what_it_knows_and_no_more(fleet: LeaseFolder) -> None:

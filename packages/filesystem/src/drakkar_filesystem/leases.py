@@ -35,6 +35,8 @@ POLL_SECONDS: Final = 0.2
 TOLD_POLL_SECONDS: Final = 0.5
 """The same where the kernel tells of changes; of the death of a holder it does not."""
 
+LOG_EVERY_SECONDS: Final = 60.0
+
 _POLL_SHARE: Final = 20
 """Looking takes no more than this part of the time, however many leases are waited for."""
 
@@ -59,6 +61,7 @@ class FilesystemLeases:
         self._turn = asyncio.Lock()  # many acquires and releases do not stand in line before a renewal
         self._notices = Notices()
         self._limit_seconds = 0.0
+        self._quiet_until = float("-inf")
         self._ctx: LeaseContext | None = None
         self._pid = 0
         self._candidate: Candidate
@@ -137,12 +140,14 @@ class FilesystemLeases:
         outcome = await self._call(
             self._renewing, lambda proceed: self._candidate.renew(asked, asked_at, give_up_at, proceed)
         )
-        for lease, error in outcome.failed[:1]:
+        if outcome.failed:
+            lease, error = outcome.failed[0]
             if not outcome.kept and not outcome.lost:
                 raise error
-            self._logger.warning(
-                "lease_file_failed", name=lease.name, error=str(error), leases=len(outcome.failed)
-            )
+            if asked_at >= self._quiet_until:
+                self._quiet_until = asked_at + LOG_EVERY_SECONDS
+                failed = len(outcome.failed)
+                self._logger.warning("lease_file_failed", name=lease.name, error=str(error), leases=failed)
         return Renewal(outcome.kept, outcome.lost)
 
     async def release(self, name: str, token: int | None = None) -> None:
