@@ -152,7 +152,10 @@ class Bench:
 
 @asynccontextmanager
 async def benches(*workers: str, timing: LeaseTiming = TIMING) -> AsyncIterator[list[Bench]]:
-    """Started keepers on one store, which are stopped at the end; no task is left over then."""
+    """Started keepers on one store, which are stopped at the end; no task is left over then, and nothing went
+    wrong that the event loop alone has seen."""
+    unseen: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(str(context)))
     first = Bench(workers[0], timing=timing)
     made = [first, *(Bench(worker, beside=first, timing=timing) for worker in workers[1:])]
     for bench in made:
@@ -175,6 +178,7 @@ async def benches(*workers: str, timing: LeaseTiming = TIMING) -> AsyncIterator[
         await settle()
         left = [task.get_name() for task in asyncio.all_tasks() if task is not mine]
         assert left == [], f"tasks are left over: {left}"
+        assert unseen == []
 
 
 async def hangs() -> None:

@@ -1,6 +1,7 @@
 """The keeper against callers, stores and moments at their worst."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -187,6 +188,22 @@ async def test_a_cancelled_acquire_strands_no_grant_whenever_that_is(turns: int)
         await bench.clock.advance(5)
         assert not bench.held()
         assert (await bench.acquire()).lost is False
+
+
+@pytest.mark.parametrize("turns", range(24))
+async def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint(turns: int) -> None:
+    """Cancelled at every turn of the loop, the one in which the call has failed among them."""
+    async with benches("worker-1") as [bench]:
+        bench.backend.before["acquire"] = fails()
+        task = bench.acquiring()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        await settle()
+        del task
+        gc.collect()  # then the event loop complains of errors that nobody has seen
 
 
 async def test_a_grant_whose_answer_is_on_its_way_is_given_back_with_its_token() -> None:

@@ -8,7 +8,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from drakkar.clock import Clock
 from drakkar.fleet.calls import CallError, bounded
@@ -112,6 +112,7 @@ class LeaseCalls:
 
     async def _bounded(self, call: Callable[[], Awaitable[_T]], limit_seconds: float) -> _T:
         task = asyncio.create_task(bounded(call, math.inf))
+        task.add_done_callback(_see)
         try:
             await wait_ended([task], limit_seconds, self._clock)
         finally:
@@ -145,6 +146,11 @@ class LeaseCalls:
         if told:
             after = round(self._clock.elapsed() - since, 3)
             self._logger.info("lease_call_recovered", op=op, after_seconds=after)
+
+
+def _see(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # nobody may be left to look at it, and the event loop would complain
 
 
 @dataclass(slots=True)
