@@ -41,6 +41,7 @@ def name_of(actor: Actor) -> str:
     return actor.__name__
 
 
+FEW = 20
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["support.object_worlds"])
 
@@ -66,8 +67,9 @@ def check(world: ObjectWorld) -> None:
 
 
 def moments(rehearsed: PausingTree, stride: int, *actors: Actor) -> range:
-    """Some of the steps; other ones for other actors."""
+    """Some of the steps, other ones for other actors; all of them when they are few."""
     steps = len(rehearsed.names)
+    stride = 1 if steps <= FEW else stride
     return range(
         1 + random.Random(" ".join(actor.__name__ for actor in actors)).randrange(stride), steps + 1, stride
     )
@@ -88,7 +90,7 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
     frozen: Actor, meanwhile: Actor, tmp_path: Path, long: bool
 ) -> None:
     """All of the other's work happens while the first stands still."""
-    for at in moments(rehearse(tmp_path / "whole", frozen), 1 if long else 31, frozen, meanwhile):
+    for at in moments(rehearse(tmp_path / "whole", frozen), 1 if long else 61, frozen, meanwhile):
         world = ObjectWorld(tmp_path / f"{at}")
         prepare(world)
         world.patient = at % 2 == 0
@@ -104,7 +106,7 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
 def test_who_is_killed_at_any_moment_leaves_what_others_clear_away(
     actor: Actor, tmp_path: Path, long: bool
 ) -> None:
-    for at in moments(rehearse(tmp_path / "whole", actor), 1 if long else 13, actor):
+    for at in moments(rehearse(tmp_path / "whole", actor), 1 if long else 25, actor):
         world = ObjectWorld(tmp_path / f"{at}")
         prepare(world)
         process = processes.Process(target=act_and_die, args=(world.root, world.wall, actor, at))
@@ -135,7 +137,7 @@ def test_two_that_are_frozen_at_once_harm_nobody(
     """The third does all of its work while the others stand still, wherever they turn to something else."""
     rehearsed = [rehearse(tmp_path / name_of(actor), actor) for actor in trio]
     pairs = list(product(rehearsed[0].boundaries(), rehearsed[1].boundaries()))
-    stride = 1 if long else 29
+    stride = 1 if long else 61
     for number in range(random.Random(f"{order} {trio[0].__name__}").randrange(stride), len(pairs), stride):
         world = ObjectWorld(tmp_path / f"{number}")
         prepare(world)
@@ -151,7 +153,7 @@ def test_several_that_are_frozen_again_and_again_harm_nobody(tmp_path: Path, lon
     """Any order of what they do, changing over where one turns to something else. Each trial can be repeated
     by its number."""
     places = {actor: rehearse(tmp_path / actor.__name__, actor).boundaries() for actor in ACTORS[:-1]}
-    for number in range(4000 if long else 150):
+    for number in range(4000 if long else 60):
         chance = random.Random(number)
         world = ObjectWorld(tmp_path / f"{number}")
         prepare(world)
