@@ -227,13 +227,13 @@ def run_world(path: Path, seed: int, meddle: Meddle | None = None) -> World:
 @pytest.mark.timeout(1800)
 def test_no_order_of_system_calls_makes_two_holders(scratch: Path, long: bool) -> None:
     grants = renewals = 0
-    for seed in range(40_000 if long else 1_000):
+    for seed in range(20_000 if long else 500):
         world = run_noted(scratch, seed)
         grants += len(world.granted)
         renewals += world.renewed
 
-    assert grants > 1_000
-    assert renewals > 1_000
+    assert grants > 500
+    assert renewals > 500
 
 
 def delete_something(world: World) -> None:
@@ -257,7 +257,7 @@ def delete_something(world: World) -> None:
 def test_tokens_rise_whatever_an_operator_deletes(scratch: Path, long: bool) -> None:
     """The trial "The fencing token forgets", in every order."""
     grants = sum(
-        len(run_noted(scratch, seed, delete_something).granted) for seed in range(4_000 if long else 200)
+        len(run_noted(scratch, seed, delete_something).granted) for seed in range(4_000 if long else 150)
     )
 
-    assert grants > 200
+    assert grants > 150
