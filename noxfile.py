@@ -41,6 +41,10 @@ FOUND = {version: path for version in PYTHONS if (path := find_python(version))}
 # At the end of the path nox finds them, and they come before nothing else.
 os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *{str(path.parent): 0 for path in FOUND.values()}])
 
+ON_LOWEST_ONLY = ("tests/core/cli", "tests/filesystem/leases")
+"""Tests that start hundreds of processes or wait for real leases. The gate runs them on the lowest Python
+alone, to stay below twenty minutes on two processors; `--long` runs them on every one."""
+
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
 nox.options.allow_parallel = True  # `nox -j auto`: side by side, but for those that need the machine alone
@@ -94,6 +98,8 @@ def run_tests(session: nox.Session, folder: str) -> None:
 def declare_package(name: str) -> None:
     def package(session: nox.Session) -> None:
         install(session, dict.fromkeys(["core", name]), "test")
+        if session.python != PYTHONS[0] and "--long" not in session.posargs:
+            session.posargs.extend(f"--ignore={folder}" for folder in ON_LOWEST_ONLY)
         run_tests(session, f"tests/{name}")
 
     package.__doc__ = f"Test packages/{name} beside core alone."
