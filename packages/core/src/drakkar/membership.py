@@ -1,5 +1,6 @@
 """The registry of one worker, made from its settings."""
 
+from typing import Final
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
@@ -13,6 +14,8 @@ from drakkar.server.address import is_loopback
 from drakkar.settings import Settings
 from drakkar.settings.resolve import provider_options, registry_folder, spans_hosts
 from drakkar.telemetry.metrics import RegistryMetrics
+
+_REFRESH_JITTER: Final = 0.2
 
 
 def choose_provider(settings: Settings, logger: EventLogger) -> RegistryProvider | None:
@@ -65,6 +68,7 @@ def make_registry(
         refresh_seconds=registry.refresh_seconds,
         offline_after_seconds=registry.offline_after_seconds,
         timeout_seconds=registry.timeout_seconds,
+        refresh_jitter=_REFRESH_JITTER,
     )
     return RegistryService(
         registry.provider,

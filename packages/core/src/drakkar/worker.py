@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from prometheus_client import CollectorRegistry
 
@@ -40,8 +40,6 @@ from drakkar.settings.resolve import (
 from drakkar.supervisor.chosen import Supervised, choose
 from drakkar.supervisor.events import LeaderEvent
 from drakkar.telemetry.logs import get_logger
-
-_REFRESH_JITTER: Final = 0.2
 
 
 class Worker:
