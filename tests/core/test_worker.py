@@ -10,12 +10,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from drakkar.errors import ConfigError
 from drakkar.fleet.provider import ProviderConfigError
 from drakkar.worker import Worker
+from support.clock import FakeClock
 from support.log import RecordingLogger
 from support.scripted import Script, fails, hangs, scripted_plugin
 from support.waiting import until
@@ -146,6 +148,34 @@ async def test_answers_requests_until_its_card_is_withdrawn(script: Script) -> N
     assert row["state"] == "draining"
     gate.set()
     await stopping
+
+
+async def test_refreshes_a_little_early_at_random_so_that_it_keeps_no_step_with_its_heartbeat(
+    script: Script,
+) -> None:
+    """Trial "Two candidates with the same identity both lead": who always reads right after writing never
+    sees the card of a second process of its name."""
+    clock = FakeClock()
+    times: dict[str, list[float]] = {"publish": [], "list": []}
+    script.on |= {op: partial(note, clock, times[op]) for op in times}
+    periods = {"fleet.registry.heartbeat_seconds": "15", "fleet.registry.refresh_seconds": "15"}
+    overrides = {key.replace(".", "__"): text for key, text in periods.items()}
+    values = settings(worker_name="worker-1", fleet__registry__offline_after_seconds="30", **overrides)
+    async with Worker(values, environ={}, clock=clock, logger=RecordingLogger()):
+        await until(lambda: len(times["list"]) == 1)
+        await clock.advance(20 * 15)
+    beats, reads = (gaps(times[op]) for op in ("publish", "list"))
+    assert beats.count(15.0) == 20
+    assert all(12 <= gap <= 15 for gap in reads)
+    assert len({round(gap, 3) for gap in reads}) > 10
+
+
+def note(clock: FakeClock, times: list[float]) -> None:
+    times.append(clock.elapsed())
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [after - before for before, after in pairwise(times)]
 
 
 # -- starting

@@ -192,7 +192,7 @@ def test_a_damaged_card_is_whole_again_within_one_heartbeat(
 
 def test_two_workers_of_one_name_are_told_and_neither_takes_the_others_card_along(fleet: Fleet) -> None:
     """Trial "Two candidates with the same identity both lead", for cards."""
-    periods = {"fleet.registry.refresh_seconds": 1.5 * HEARTBEAT_SECONDS}  # their ratio by default
+    periods = {"fleet.registry.refresh_seconds": 0.3 * HEARTBEAT_SECONDS}
     one, two = fleet.start("worker-1", "worker-1", settings=periods)
     instances = {one.instance(): one, two.instance(): two}
     assert len(instances) == 2

@@ -122,7 +122,7 @@ async def test_a_folder_that_was_set_and_cannot_be_used_leaves_nothing_behind(
 
 
 async def test_a_start_that_is_cancelled_at_any_time_leaves_no_card_and_no_task(tmp_path: Path) -> None:
-    for delay_seconds in (n * 0.001 for n in range(100)):
+    for delay_seconds in (n * 0.005 for n in range(40)):
         worker = worker_in(tmp_path, "worker-1")
         starting = asyncio.create_task(worker.start())
         await asyncio.wait({starting}, timeout=delay_seconds)
