@@ -178,18 +178,26 @@ def prepare(world: ObjectWorld) -> None:
         await store.delete("photos", "condemned")
         await world.rounds("gc")
         await store.put("photos", "kept", KEPT + SHARED)
-        await store.put("photos", "replaced", OLD)
-        [old] = world.tree().versions_of("photos", "replaced")
-        saved = world.root / "saved"
-        os.link(world.root / old.name, saved)
-        await store.put("photos", "replaced", SHARED + KEPT)
-        saved.rename(world.root / old.name)  # as if the writer had died before it removed the old version
-        await store.put("photos", "expired", SHARED + EXPIRED, expires_in_seconds=10)
+        await replace_and_die(world, "replaced", SHARED + KEPT)
+        await replace_and_die(world, "expired", SHARED + EXPIRED, expires_in_seconds=10)
         await store.put("photos", "dead", DEAD)
         await store.delete("photos", "dead")
         world.wall += 20
 
     run(build())
+
+
+async def replace_and_die(
+    world: ObjectWorld, key: str, data: bytes, *, expires_in_seconds: float | None = None
+) -> None:
+    """Replace an object, and leave its old version there: as if the writer had died before it removed it."""
+    store = world.store()
+    await store.put("photos", key, OLD)
+    [old] = world.tree().versions_of("photos", key)
+    saved = world.root / "saved"
+    os.link(world.root / old.name, saved)
+    await store.put("photos", key, data, expires_in_seconds=expires_in_seconds)
+    saved.rename(world.root / old.name)
 
 
 async def put_what_was_dead(world: ObjectWorld, tree: Tree) -> None:

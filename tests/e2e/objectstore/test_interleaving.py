@@ -41,7 +41,6 @@ def name_of(actor: Actor) -> str:
     return actor.__name__
 
 
-FEW = 20
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["support.object_worlds"])
 
@@ -67,9 +66,8 @@ def check(world: ObjectWorld) -> None:
 
 
 def moments(rehearsed: PausingTree, stride: int, *actors: Actor) -> range:
-    """Some of the steps, other ones for other actors; all of them when they are few."""
+    """Some of the steps; other ones for other actors."""
     steps = len(rehearsed.names)
-    stride = 1 if steps <= FEW else stride
     return range(
         1 + random.Random(" ".join(actor.__name__ for actor in actors)).randrange(stride), steps + 1, stride
     )
@@ -106,7 +104,9 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
 def test_who_is_killed_at_any_moment_leaves_what_others_clear_away(
     actor: Actor, tmp_path: Path, long: bool
 ) -> None:
-    for at in moments(rehearse(tmp_path / "whole", actor), 1 if long else 25, actor):
+    rehearsed = rehearse(tmp_path / "whole", actor)
+    all_of_them = long or len(rehearsed.names) <= 40
+    for at in moments(rehearsed, 1 if all_of_them else 25, actor):
         world = ObjectWorld(tmp_path / f"{at}")
         prepare(world)
         process = processes.Process(target=act_and_die, args=(world.root, world.wall, actor, at))
