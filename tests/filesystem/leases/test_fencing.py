@@ -155,6 +155,18 @@ async def test_a_holder_does_not_know_while_all_of_the_folder_is_missing(fleet: 
 
     with pytest.raises(FileNotFoundError):
         await first.renew([lease])
+    with pytest.raises(FileNotFoundError):
+        await first.release(NAME, lease.token)
+
+
+@pytest.mark.parametrize("work", DELETIONS, ids=lambda work: work.__name__)
+async def test_what_was_deleted_needs_no_release(fleet: LeaseFolder, work: Work) -> None:
+    first = await fleet.start()
+    lease = await granted(first)
+
+    work(fleet)
+
+    await first.release(NAME, lease.token)
 
 
 @pytest.mark.parametrize("work", REPLACEMENTS, ids=lambda work: work.__name__)

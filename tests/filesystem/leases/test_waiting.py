@@ -64,9 +64,18 @@ async def test_a_release_wakes_a_waiter_soon_where_the_kernel_tells_nothing(flee
     assert fleet.log.named("lease_notices_unavailable")
 
 
-async def test_a_release_on_another_host_is_noticed_by_looking(
-    fleet: LeaseFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that was asked to tell, and says nothing: all that happens, happens on another host."""
+
+    async def listen(self: object, inotify: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(_notices.Notices, "_listen", listen)
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_a_release_on_another_host_is_noticed_by_looking(fleet: LeaseFolder) -> None:
     """Of what is done there the kernel tells nothing, so its silence means nothing."""
     first = await fleet.start("worker-1", boot_id="another-host")
     second = await fleet.start("worker-2")
@@ -74,16 +83,36 @@ async def test_a_release_on_another_host_is_noticed_by_looking(
     await refused(second)
     waiting = asyncio.create_task(second.wait([NAME], 60))
     await asyncio.sleep(0.3)
-    second._notices.changed = DeafEvent()  # type: ignore[misc]
 
     await first.release(NAME)
 
     assert await woken(waiting, 5) == {NAME}
 
 
-class DeafEvent(asyncio.Event):
-    def set(self) -> None:
-        pass
+@pytest.mark.usefixtures("deaf")
+async def test_silence_about_a_holder_on_this_host_is_trusted_for_ten_seconds(fleet: LeaseFolder) -> None:
+    first, second = [await fleet.start(f"worker-{number}", ttl_seconds=60) for number in (1, 2)]
+    await granted(first)
+    await refused(second)
+    waiting = asyncio.create_task(second.wait([NAME], 60))
+    await asyncio.sleep(0.3)
+
+    await first.release(NAME)
+    await asyncio.sleep(0.7)
+    assert not waiting.done()
+    fleet.clock.now += 10
+
+    assert await woken(waiting, 5) == {NAME}
+
+
+@pytest.mark.usefixtures("deaf")
+async def test_what_was_refused_is_looked_at_once_whatever_the_kernel_says(fleet: LeaseFolder) -> None:
+    first, second = await pair(fleet)
+    assert await second.wait([NAME], 0) == frozenset()
+    await refused(second)
+    await first.release(NAME)
+
+    assert await second.wait([NAME], 0) == {NAME}
 
 
 @pytest.mark.parametrize("notices", [True, False])

@@ -135,8 +135,12 @@ class Candidate:
         grant = self._grants.get(name)
         if grant is None or token not in (None, grant.number):
             return
-        with suppress(FileNotFoundError), self._folder.opened(proceed) as leases:
-            grant.give_back(leases, proceed)
+        try:
+            with self._folder.opened(proceed) as leases:
+                grant.give_back(leases, proceed)
+        except FileNotFoundError as error:
+            if str(error.filename) == str(self._folder.path.parent):  # perhaps a mount that comes back
+                raise
         del self._grants[name]
 
     def leave(self, proceed: Proceed) -> None:
