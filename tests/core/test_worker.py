@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from drakkar.errors import ConfigError
+from drakkar.errors import ConfigError, UnavailableError
 from drakkar.fleet.provider import ProviderConfigError
 from drakkar.worker import Worker
 from support.clock import FakeClock
@@ -373,7 +373,7 @@ async def test_a_configuration_that_the_provider_refuses_at_start_leaves_nothing
 async def test_a_port_that_is_taken_is_named(script: Script) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ConfigError, match=rf"ui\.port.*127\.0\.0\.1:{port}"):
+        with pytest.raises(UnavailableError, match=rf"ui\.port.*127\.0\.0\.1:{port}"):
             await make_worker(ui__port=str(port)).start()
     assert script.calls == []
 

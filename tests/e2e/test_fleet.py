@@ -182,7 +182,7 @@ def test_a_port_that_is_taken_ends_the_second_worker_with_one_line(fleet: Fleet)
     one = fleet.start_one("worker-1")
     port = httpx.URL(one.url).port
     two = fleet.launch("worker-2", {"ui.port": port})
-    assert two.wait() != 0
+    assert two.wait() == 1
     [line] = two.log.read_text().splitlines()
     assert f"127.0.0.1:{port}" in line
     wait_for(lambda: fleet.card_names() == ["worker-1.json"])

@@ -119,11 +119,49 @@ async def test_listens_on_loopback_alone_by_default(script: Script) -> None:
         assert worker.url == f"http://127.0.0.1:{worker.served.port}/"
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-async def test_there_is_nothing_to_act_on(script: Script, method: str) -> None:
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH"])
+async def test_refuses_a_page_of_another_origin(script: Script, method: str) -> None:
+    """Trial "Bound to loopback is not protected": a form post and a script call from another origin."""
     headers = {"Origin": "http://evil.example", "Content-Type": "application/x-www-form-urlencoded"}
     async with make_worker() as worker, httpx.AsyncClient(timeout=10, trust_env=False) as client:
         for path in GUARDED:
             answer = await client.request(method, f"{worker.url}{path}", headers=headers, content=b"a=b")
-            assert answer.status_code in (404, 405), path
+            assert answer.status_code == 403, path
             assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::1", "a b"]
+)
+async def test_refuses_a_name_that_is_not_its_own(script: Script, host: str) -> None:
+    """Trial "Bound to loopback is not protected": a name that a web page has rebound to this address."""
+    async with make_worker() as worker:
+        answer = await get(worker, Host=host)
+        assert answer.status_code in (400, 403)
+        assert "worker-1" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8080", "LOCALHOST", "10.0.3.17:80", "[::1]:8080"])
+async def test_answers_by_addresses_and_by_its_names(script: Script, host: str) -> None:
+    async with make_worker() as worker:
+        assert (await get(worker, Host=host)).status_code == 200
+
+
+async def test_answers_by_the_name_of_its_public_url(script: Script) -> None:
+    async with make_worker(ui__public_url="https://Fleet.example.org/w/") as worker:
+        url = f"http://127.0.0.1:{worker.served.port}/api/v1/workers"
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+            answer = await client.get(url, headers={"Host": "fleet.example.org"})
+            assert answer.status_code == 200
+
+
+async def test_probes_are_answered_by_whatever_name(script: Script) -> None:
+    async with make_worker() as worker:
+        for path in OPEN_PATHS:
+            assert (await get(worker, path[1:], Host="10-0-3-17.pod.example")).status_code == 200
+
+
+async def test_a_page_of_its_own_origin_may_ask(script: Script) -> None:
+    async with make_worker() as worker:
+        assert worker.url is not None
+        assert (await get(worker, Origin=worker.url.rstrip("/"))).status_code == 200

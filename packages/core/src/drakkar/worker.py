@@ -25,7 +25,7 @@ from drakkar.fleet.service import Peer, RegistryHealth, RegistryService
 from drakkar.leadership import Leadership
 from drakkar.leases.plugins import make_lease_backend
 from drakkar.membership import choose_provider, make_registry
-from drakkar.server.address import listen, reachable_host, url_of
+from drakkar.server.address import host_names, listen, reachable_host, url_of
 from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
 from drakkar.server.http import HttpServer
@@ -171,6 +171,10 @@ class Worker:
             raise RuntimeError("this worker runs no background workers")
         return self._leadership.supervisor.leader_events()
 
+    def listing(self) -> object:
+        """Another object after every refresh that worked; for telling whether there is news."""
+        return None if self._registry is None else self._registry.listing()
+
     def workers(self) -> list[Row]:
         """The rows of `GET /api/v1/workers`: this worker and its peers."""
         return worker_rows(self)
@@ -225,7 +229,8 @@ class Worker:
             )
         if self._listener is not None:
             token = settings.ui.auth_token.get_secret_value()
-            app = make_app(self, leadership, release, self.metrics, token, self._clock)
+            hosts = host_names(settings.ui.host, settings.ui.public_url)
+            app = make_app(self, leadership, release, self.metrics, token, hosts, self._clock)
             self._server = HttpServer(app, self._listener)
             await self._server.start()
         if provider is not None:

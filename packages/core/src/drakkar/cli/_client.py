@@ -153,7 +153,7 @@ def _reason(error: BaseException) -> str:
 
 def _check(response: httpx.Response, body: bytes, url: str) -> None:
     status = response.status_code
-    if status in (401, 403):
+    if status == 401 or (status == 403 and not _told(body)):
         raise UnavailableError(f"{url} refuses with status {status}; set ui.auth_token to the worker's token")
     if response.has_redirect_location:
         raise UnavailableError(

@@ -72,7 +72,7 @@ async def _step_down(settings: Settings, url: str, name: str, as_json: bool, sto
     if as_json:
         print_json(done.data)
     else:
-        print(f"{one_line(done.url, 1000)} gives up {one_line(name)}")  # noqa: T201
+        print(f"{one_line(done.url, 1000)} was asked to give up {one_line(name)}")  # noqa: T201
     return 0
 
 

@@ -4,8 +4,9 @@ import errno
 import ipaddress
 import socket
 from typing import Final
+from urllib.parse import urlsplit
 
-from drakkar.errors import ConfigError
+from drakkar.errors import ConfigError, UnavailableError
 
 DEFAULT_PORT: Final = 8080
 _DEFAULT_PORTS: Final = range(DEFAULT_PORT, DEFAULT_PORT + 100)
@@ -15,7 +16,8 @@ def listen(host: str, port: int | None) -> socket.socket:
     """Return a listening socket on `port`; for None on the first free one from 8080 on, so that several
     workers run on one host with nothing configured. Port 0 is any free port.
 
-    Raises `ConfigError` when the address is not of this host or the port is taken.
+    Raises `ConfigError` when the address is not of this host, `UnavailableError` when the port is taken: by
+    a worker that is still stopping, perhaps, so that the same start may work later.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     error: OSError | None = None
@@ -28,9 +30,10 @@ def listen(host: str, port: int | None) -> socket.socket:
             error = failure
             if not _taken(failure):
                 break
-    key = "ui.port" if error is not None and _taken(error) else "ui.host"
-    reason = error.strerror if error is not None else "no port was free"
-    raise ConfigError(f"{key}: cannot listen on {_netloc(host, port or 0)}: {reason}")
+    where = _netloc(host, port or 0)
+    if error is None or _taken(error):
+        raise UnavailableError(f"ui.port: {where} is in use; end what listens there, or choose another port")
+    raise ConfigError(f"ui.host: cannot listen on {where}: {error.strerror}")
 
 
 def reachable_host(host: str) -> str:
@@ -42,6 +45,12 @@ def reachable_host(host: str) -> str:
 
 def url_of(host: str, port: int) -> str:
     return f"http://{_netloc(host, port)}/"
+
+
+def host_names(host: str, public_url: str) -> frozenset[str]:
+    """The names, beside addresses and `localhost`, under which a browser may ask a server bound to `host`."""
+    names = {"localhost", host, socket.gethostname(), urlsplit(public_url).hostname or ""}
+    return frozenset(name.lower() for name in names if name)
 
 
 def is_loopback(host: str) -> bool:

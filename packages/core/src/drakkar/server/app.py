@@ -8,10 +8,10 @@ from starlette.types import ASGIApp
 
 from drakkar.clock import Clock
 from drakkar.server.fleet_api import FleetView, fleet_router
-from drakkar.server.leases_api import LeasesView, leases_router
+from drakkar.server.leases_api import LeasesView, leases_router, no_leases_router
 from drakkar.server.models import Health, Readiness
 from drakkar.server.page import page_router
-from drakkar.server.security import SafeHeaders, TokenGuard
+from drakkar.server.security import OriginGuard, SafeHeaders, TokenGuard
 
 
 def make_app(
@@ -20,15 +20,16 @@ def make_app(
     release: str,
     metrics: CollectorRegistry,
     auth_token: str,
+    hosts: frozenset[str],
     clock: Clock,
 ) -> ASGIApp:
-    """Build the application of one worker; `leases` is None for one without background workers. An empty
-    `auth_token` leaves everything open to everybody who can connect."""
+    """Build the application of one worker, which answers by addresses and by the names in `hosts`; `leases`
+    is None for one without background workers. An empty `auth_token` leaves everything open to everybody who
+    can connect."""
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
-    api.include_router(fleet_router(view))
+    api.include_router(fleet_router(view, clock))
     api.include_router(page_router(view), include_in_schema=False)
-    if leases is not None:
-        api.include_router(leases_router(leases, clock))
+    api.include_router(no_leases_router() if leases is None else leases_router(leases, clock))
 
     # HEAD by a route of its own: one route for both would have one operation id twice in the description.
     @api.head("/healthz", include_in_schema=False)
@@ -63,4 +64,4 @@ def make_app(
     async def prometheus() -> Response:
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    return SafeHeaders(TokenGuard(api, auth_token))
+    return SafeHeaders(OriginGuard(TokenGuard(api, auth_token), hosts))

@@ -3,19 +3,23 @@
 The shape of a row is shared with other implementations: keys may be added, never renamed.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
+from drakkar.clock import Clock
 from drakkar.fleet.identity import WorkerIdentity, WorkerState, timestamp
 from drakkar.fleet.liveness import last_seen
 from drakkar.fleet.service import Peer, RegistryHealth
 from drakkar.server.models import WorkerInfo, WorkerRow
 
 Row = dict[str, Any]
+
+FRESH_SECONDS: Final = 0.5
 
 _FROM_CARD: Final = ("backend", "version", "state", "started_at", "instance")
 _ONLINE: Final = {"online": True, "offline": False, "unknown": None}
@@ -42,16 +46,38 @@ class FleetView(Protocol):
     def state(self) -> WorkerState: ...
     def now_ts(self) -> float: ...
     def peers(self) -> Sequence[Peer]: ...
+    def listing(self) -> object: ...
     def leader_for(self) -> Sequence[str]: ...
     def registry_health(self) -> RegistryHealth | None: ...
 
 
-def fleet_router(view: FleetView) -> APIRouter:
+class WorkersAnswer:
+    """The bytes of the workers list, made once for all who ask within `FRESH_SECONDS`, and anew as soon as
+    there is news: a refresh, another state, another leader."""
+
+    def __init__(self, view: FleetView, clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+        self._made_of: tuple[object, ...] = ()
+        self._made_at = -math.inf
+        self._body = b""
+
+    def body(self) -> bytes:
+        view, now = self._view, self._clock.elapsed()
+        news = (view.listing(), view.state, *view.leader_for())
+        if news != self._made_of or now - self._made_at >= FRESH_SECONDS:
+            self._body = bytes(JSONResponse(worker_rows(view)).body)
+            self._made_of, self._made_at = news, now
+        return self._body
+
+
+def fleet_router(view: FleetView, clock: Clock) -> APIRouter:
     router = APIRouter(prefix="/api/v1")
+    answer = WorkersAnswer(view, clock)
 
     @router.get("/workers", summary="This worker and its peers, from memory", response_model=list[WorkerRow])
-    async def workers() -> JSONResponse:
-        return JSONResponse(worker_rows(view))
+    async def workers() -> Response:
+        return Response(answer.body(), media_type="application/json")
 
     @router.get("/identity", summary="Who this worker is and how it is configured", response_model=WorkerInfo)
     async def identity() -> JSONResponse:

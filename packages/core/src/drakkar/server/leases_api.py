@@ -13,6 +13,7 @@ from drakkar.errors import describe
 from drakkar.fleet.identity import timestamp
 from drakkar.leases.backend import LeaseInfo
 from drakkar.supervisor.surroundings import LaneReport
+from drakkar.telemetry.logs import mask_text
 
 LISTING_SECONDS: Final = 1.0
 """How old a listing may be that is given out again: requests do not add up to load on the store."""
@@ -61,7 +62,7 @@ class LeaseListing:
                 try:
                     rows = sorted(await self._view.list_leases(), key=lambda row: row.name)
                 except Exception as error:  # noqa: BLE001  the store's trouble is part of the answer
-                    self._error = describe(error)
+                    self._error = mask_text(describe(error))
                 else:
                     self._last, self._error = _Listing(rows, began), None
         last = self._last
@@ -108,6 +109,19 @@ def leases_router(view: LeasesView, clock: Clock) -> APIRouter:
     return router
 
 
+def no_leases_router() -> APIRouter:
+    """For a worker without background workers: says so, where it might be taken for another program."""
+    router = APIRouter(prefix="/api/v1", include_in_schema=False)
+
+    @router.get("/leases")
+    @router.get("/supervisor")
+    @router.post("/leases/step-down")
+    async def none() -> JSONResponse:
+        return JSONResponse({"error": "this worker runs no background workers"}, status_code=404)
+
+    return router
+
+
 def _lease_row(row: LeaseInfo, since_listing: float) -> dict[str, Any]:
     """A row moved forward by the time since it was listed; `worker` is the holder without its instance."""
     holder = row.holder
@@ -125,4 +139,5 @@ def _lease_row(row: LeaseInfo, since_listing: float) -> dict[str, Any]:
 def _lane_row(report: LaneReport) -> dict[str, Any]:
     row = asdict(report)
     at = report.last_error_at
-    return {**row, "last_error_at": None if at is None else timestamp(at)}
+    error = None if report.last_error is None else mask_text(report.last_error)
+    return {**row, "last_error": error, "last_error_at": None if at is None else timestamp(at)}

@@ -1,7 +1,9 @@
-"""Who may read."""
+"""Who may read, and by which way."""
 
+import ipaddress
 import secrets
 from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -36,6 +38,43 @@ class TokenGuard:
             headers={"WWW-Authenticate": "Bearer"},
         )
         await refusal(scope, receive, send)
+
+
+class OriginGuard:
+    """Refuses what comes by way of somebody else's web page: a name that was made to point here (the `Host`
+    is neither an address nor one of `hosts`), or a request from a page of another origin.
+
+    Probes are let through: they come by whatever name the platform uses, and learn nothing.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = None
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            problem = self._problem(Headers(scope=scope))
+        if problem is None:
+            await self._app(scope, receive, send)
+            return
+        await JSONResponse({"error": problem}, status_code=403)(scope, receive, send)
+
+    def _problem(self, headers: Headers) -> str | None:
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            return "this is not a name of this worker: use its address, or set ui.public_url"
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != host.lower():
+            return "requests from pages of another origin are refused"
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            return name in self._hosts or bool(ipaddress.ip_address(name))
+        except ValueError:
+            return False
 
 
 class SafeHeaders:
