@@ -78,7 +78,8 @@ class Intake:
     def _is_known(self, worker: str, card: Card) -> bool:
         known = self._accepted.get(worker)
         try:
-            return known is not None and known == card and card["schema"] is not True  # which is equal to 1
+            # Its type, since True and 1.0 are equal to 1.
+            return known is not None and known == card and type(card["schema"]) is int
         except Exception:  # noqa: BLE001  as in `_check`, which then has to decide
             return False
 
