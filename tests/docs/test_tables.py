@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -41,6 +43,12 @@ def test_the_table_of_log_events_has_the_levels_of_the_code() -> None:
     wrong = {name: level for name, level in levels_in_code() if levels.get(name) != level}
 
     assert wrong == {}
+
+
+def test_the_table_of_variables_is_what_the_models_say() -> None:
+    command = [sys.executable, ROOT / "scripts" / "configuration_table.py", "--check"]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert (checked.returncode, checked.stderr) == (0, "")
 
 
 def test_the_table_of_settings_is_complete() -> None:
