@@ -46,7 +46,7 @@ def test_the_table_of_log_events_has_the_levels_of_the_code() -> None:
 
 
 def test_the_table_of_variables_is_what_the_models_say() -> None:
-    command = [sys.executable, ROOT / "scripts" / "configuration_table.py", "--check"]
+    command = [sys.executable, str(ROOT / "scripts" / "configuration_table.py"), "--check"]
     checked = subprocess.run(command, capture_output=True, text=True)
     assert (checked.returncode, checked.stderr) == (0, "")
 
