@@ -27,8 +27,8 @@ def is_free(path: Path) -> bool:
 
 
 def die(backend: Any) -> None:
-    """What the kernel does at the end of a process."""
-    os.close(backend._candidate._holders._file)
+    """What the kernel does to its lock at the end of a process."""
+    fcntl.flock(backend._candidate._holders._file, fcntl.LOCK_UN)
 
 
 async def test_a_record_names_a_file_that_its_holder_has_locked(fleet: LeaseFolder) -> None:

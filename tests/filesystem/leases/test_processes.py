@@ -146,8 +146,10 @@ async def test_a_child_that_outlives_its_parent_delays_the_proof_and_no_more(
     first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
     token = (await granted(first)).token
     await refused(second)
-    inherited = os.dup(first._candidate._holders._file)  # what a fork does
-    os.close(first._candidate._holders._file)  # and the end of its parent
+    mine = first._candidate._holders._file
+    inherited = os.dup(mine)  # what a fork does
+    with (fleet.path / "other").open("w") as other:
+        os.dup2(other.fileno(), mine)  # and the end of its parent
 
     await refused(second)
     os.close(inherited)
