@@ -318,6 +318,20 @@ async def test_a_release_that_fails_is_repeated_until_the_store_has_it() -> None
         assert not bench.held()
 
 
+async def test_a_repeated_release_does_not_take_the_place_of_a_later_one() -> None:
+    async with benches("worker-1") as [bench]:
+        old = await bench.acquire()
+        await bench.keeper.release(old)
+        new = await bench.acquire()
+        bench.backend.before["release"] = fails()
+        releasing = [asyncio.create_task(bench.keeper.release(handle)) for handle in (new, old)]
+        await bench.clock.advance(CALL)
+        assert all(task.done() for task in releasing)
+        del bench.backend.before["release"]
+        await bench.clock.advance(10)
+        assert not bench.held()
+
+
 async def test_five_hundred_interrupted_runs_leave_no_lease() -> None:
     """Trial: after 500 such stops no lease is left."""
     async with benches("worker-1") as [bench]:

@@ -192,6 +192,7 @@ async def test_an_answer_about_a_lease_that_was_replaced_is_ignored(verdict: str
         await settle()
         assert (new.state, new.deadline) == (LeaseState.HELD, deadline)
         assert old.state is LeaseState.RELEASED
+        assert bench.log.named("lease_lost") == []
         del bench.backend.before["renew"]
 
 
