@@ -12,7 +12,7 @@ import pytest
 from support.repository import CORE, PACKAGES, PROVIDERS, Module, Package
 
 CONTRACTS = ("drakkar.fleet.card", "drakkar.fleet.provider")
-BASICS = ("drakkar.clock", "drakkar.errors", "drakkar.telemetry", *CONTRACTS)
+BASICS = ("drakkar.calls", "drakkar.clock", "drakkar.errors", "drakkar.telemetry", *CONTRACTS)
 COMPOSITION = (
     *("drakkar.worker", "drakkar.membership", "drakkar.leadership"),
     *("drakkar.fleet", "drakkar.leases", "drakkar.server", "drakkar.settings", "drakkar.supervisor", *BASICS),
@@ -24,16 +24,17 @@ PLACES: dict[str, tuple[str, ...]] = {
     "drakkar": (),
     "drakkar.errors": (),
     "drakkar.clock": (),
+    "drakkar.calls": ("drakkar.clock", "drakkar.errors"),
     **dict.fromkeys(CONTRACTS, ()),
     "drakkar.fleet.liveness": (),
     "drakkar.fleet.testkit": ("drakkar.fleet.testkit", *CONTRACTS),
     "drakkar.fleet.none": ("drakkar.leases.memory", *BASICS),
     "drakkar.fleet": ("drakkar.fleet", *BASICS),
     "drakkar.leases.backend": CONTRACTS,
-    "drakkar.leases": ("drakkar.leases", "drakkar.fleet.calls", "drakkar.fleet.plugins", *BASICS),
+    "drakkar.leases": ("drakkar.leases", "drakkar.fleet.plugins", *BASICS),
     "drakkar.supervisor.worker": CONTRACTS,
-    "drakkar.supervisor": ("drakkar.supervisor", "drakkar.leases", "drakkar.fleet.calls", *BASICS),
-    "drakkar.telemetry": ("drakkar.telemetry", "drakkar.fleet.liveness"),
+    "drakkar.supervisor": ("drakkar.supervisor", "drakkar.leases", *BASICS),
+    "drakkar.telemetry": ("drakkar.telemetry", "drakkar.fleet.liveness", "drakkar.fleet.provider"),
     "drakkar.settings": (
         "drakkar.settings",
         "drakkar.errors",

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from drakkar.errors import ConfigError
-from drakkar.fleet.calls import LOG_EVERY_SECONDS
 from drakkar.fleet.identity import WorkerIdentity
 from drakkar.fleet.provider import PeerCard, PeerCardList, ProviderConfigError, RegistryContext
 from drakkar.fleet.service import RegistryService, RegistryTiming
 from drakkar.fleet.testkit import make_card
 from drakkar.telemetry.metrics import RegistryMetrics
+from drakkar.telemetry.outages import LOG_EVERY_SECONDS
 from prometheus_client import CollectorRegistry
 from support.clock import FakeClock, settle
 from support.log import RecordingLogger

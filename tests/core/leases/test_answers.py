@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from drakkar.fleet.calls import CallError
+from drakkar.calls import CallError
 from drakkar.leases.answers import sound_answer, sound_renewal, sound_rows
 from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
 from drakkar.leases.handle import LeaseState

@@ -5,13 +5,14 @@ import gc
 from typing import Any
 
 import pytest
-from drakkar.fleet.calls import CallError
+from drakkar.calls import CallError
 from drakkar.leases.backend import MAX_NAME_CHARS, Held, Lease
-from drakkar.leases.calls import LOG_EVERY_SECONDS, WAIT_SLACK_SECONDS
+from drakkar.leases.calls import WAIT_SLACK_SECONDS
 from drakkar.leases.candidates import CONCURRENT_ACQUIRES
 from drakkar.leases.givebacks import CONCURRENT_GIVEBACKS
 from drakkar.leases.handle import LeaseHandle, LeaseState
 from drakkar.leases.wakeups import WAIT_SECONDS
+from drakkar.telemetry.outages import LOG_EVERY_SECONDS
 from support.clock import settle
 from support.lease_bench import DEADLINE, TIMING, TTL, Bench, arrives, benches, ended, fails, hangs
 from support.log import RecordingLogger

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from drakkar.fleet.calls import CallError
+from drakkar.calls import CallError
 from drakkar.leases.candidates import MAX_WAKEUP_DELAY_SECONDS, TRUSTED_WAKEUPS
 from drakkar.leases.wakeups import GATHER_SECONDS, WAIT_SECONDS, WakeUps
 from support.clock import FakeClock, settle

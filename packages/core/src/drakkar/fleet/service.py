@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from drakkar.calls import CallError, bounded
 from drakkar.clock import Clock
 from drakkar.errors import ConfigError
-from drakkar.fleet.calls import CallError, ProviderCalls, bounded
+from drakkar.fleet.calls import ProviderCalls
 from drakkar.fleet.card import Card
 from drakkar.fleet.features import fit_features
 from drakkar.fleet.identity import WorkerIdentity, WorkerState

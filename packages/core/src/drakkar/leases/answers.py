@@ -7,7 +7,7 @@ not said.
 from collections.abc import Sequence
 from typing import Final, TypeGuard
 
-from drakkar.fleet.calls import CallError
+from drakkar.calls import CallError
 from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
 
 _MOST_SECONDS: Final = 1e9

@@ -7,23 +7,20 @@ All of that reaches the keeper as a `CallError`, which means "unknown".
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from drakkar.calls import CallError, bounded, wait_ended
 from drakkar.clock import Clock
-from drakkar.fleet.calls import CallError, bounded
 from drakkar.fleet.provider import EventLogger
-from drakkar.leases._tasks import wait_ended
 from drakkar.leases.answers import sound_answer, sound_renewal, sound_rows
 from drakkar.leases.backend import Held, Lease, LeaseBackend, LeaseContext, LeaseInfo, Renewal
 from drakkar.telemetry.metrics import LeaseMetrics
+from drakkar.telemetry.outages import Outage
 
 _T = TypeVar("_T")
 
 WAIT_SLACK_SECONDS: Final = 5.0
 """How much longer than it was asked to a `wait` may take."""
-
-LOG_EVERY_SECONDS: Final = 60.0
 
 
 class LeaseCalls:
@@ -47,7 +44,7 @@ class LeaseCalls:
         self._metrics = metrics
         self._running: set[tuple[str, str]] = set()
         self._listing = asyncio.Lock()
-        self._outages: dict[str, _Outage] = {}
+        self._outages: dict[str, Outage] = {}
 
     async def start(self) -> None:
         await self._call("start", lambda: self._backend.start(self._ctx))
@@ -128,36 +125,20 @@ class LeaseCalls:
         if op in ("start", "stop"):
             return  # the keeper tells of these
         now = self._clock.elapsed()
-        outage = self._outages.setdefault(op, _Outage())
-        outage.since = now if outage.since is None else outage.since
-        if now < outage.quiet_until:
-            outage.suppressed += 1
-            return
-        suppressed, outage.suppressed = outage.suppressed, 0
-        outage.quiet_until, outage.told = now + LOG_EVERY_SECONDS, True
-        self._logger.warning("lease_call_failed", op=op, error=str(error), suppressed=suppressed)
+        outage = self._outages.setdefault(op, Outage())
+        if outage.failed(now):
+            self._logger.warning("lease_call_failed", op=op, error=str(error), suppressed=outage.suppressed)
+            outage.told(now)
 
     def _worked(self, op: str) -> None:
         outage = self._outages.get(op)
-        if outage is None or outage.since is None:
+        if outage is None:
             return
-        since, told = outage.since, outage.told
-        outage.since, outage.told = None, False
-        if told:
-            after = round(self._clock.elapsed() - since, 3)
+        after = outage.recovered(self._clock.elapsed())
+        if after is not None:
             self._logger.info("lease_call_recovered", op=op, after_seconds=after)
 
 
 def _see(task: asyncio.Task[Any]) -> None:
     if not task.cancelled():
         task.exception()  # nobody may be left to look at it, and the event loop would complain
-
-
-@dataclass(slots=True)
-class _Outage:
-    """What is known of the failures of one operation. `quiet_until` outlives the outage."""
-
-    since: float | None = None
-    quiet_until: float = -math.inf
-    suppressed: int = 0
-    told: bool = False

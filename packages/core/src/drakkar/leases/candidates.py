@@ -9,8 +9,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from drakkar.calls import CallError
 from drakkar.clock import Clock
-from drakkar.fleet.calls import CallError
 from drakkar.fleet.provider import EventLogger
 from drakkar.leases.backend import Held, Lease
 from drakkar.leases.calls import LeaseCalls

@@ -4,9 +4,8 @@ import asyncio
 import random
 from typing import Final
 
+from drakkar.calls import CallError, wait_ended
 from drakkar.clock import Clock
-from drakkar.fleet.calls import CallError
-from drakkar.leases._tasks import wait_ended
 from drakkar.leases.backend import Held
 from drakkar.leases.calls import LeaseCalls
 from drakkar.leases.deadline import failure_delay

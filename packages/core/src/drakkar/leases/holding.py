@@ -9,9 +9,9 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from drakkar.calls import CallError
 from drakkar.clock import Clock
 from drakkar.errors import describe
-from drakkar.fleet.calls import CallError
 from drakkar.fleet.provider import EventLogger
 from drakkar.leases.backend import Lease
 from drakkar.leases.calls import LeaseCalls

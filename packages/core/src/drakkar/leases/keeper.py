@@ -10,10 +10,9 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from drakkar.calls import CallError
 from drakkar.clock import Clock
-from drakkar.fleet.calls import CallError
 from drakkar.fleet.provider import EventLogger
-from drakkar.leases._log import UnfailingLogger
 from drakkar.leases.backend import MAX_NAME_CHARS, LeaseBackend, LeaseContext, LeaseInfo
 from drakkar.leases.calls import LeaseCalls
 from drakkar.leases.candidates import BeforeAttempt, Candidates
@@ -22,6 +21,7 @@ from drakkar.leases.givebacks import GiveBacks
 from drakkar.leases.handle import LeaseHandle, LeaseState
 from drakkar.leases.holding import Holding
 from drakkar.telemetry.metrics import LeaseMetrics
+from drakkar.telemetry.unfailing import UnfailingLogger
 
 
 class LeaseKeeper:

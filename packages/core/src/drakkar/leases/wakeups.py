@@ -5,8 +5,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from drakkar.calls import CallError
 from drakkar.clock import Clock
-from drakkar.fleet.calls import CallError
 from drakkar.leases.deadline import failure_delay
 
 WAIT_SECONDS: Final = 30.0

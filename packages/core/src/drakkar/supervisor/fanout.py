@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drakkar.leases._log import UnfailingLogger
 from drakkar.supervisor.balance import Balance
 from drakkar.supervisor.crash import describe_crash
 from drakkar.supervisor.lane import Lane
 from drakkar.supervisor.peers import MAX_SHARDS
 from drakkar.supervisor.surroundings import LaneReport, Surroundings
 from drakkar.supervisor.worker import Dependencies, Runner, check_name
+from drakkar.telemetry.unfailing import UnfailingLogger
 
 
 @dataclass(frozen=True, slots=True)

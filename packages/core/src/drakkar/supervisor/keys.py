@@ -6,11 +6,10 @@ import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from drakkar.fleet.calls import CallError, bounded
-from drakkar.leases._log import UnfailingLogger
-from drakkar.leases._tasks import wait_ended
+from drakkar.calls import CallError, bounded, wait_ended
 from drakkar.leases.backend import MAX_NAME_CHARS
 from drakkar.supervisor.surroundings import Surroundings
+from drakkar.telemetry.unfailing import UnfailingLogger
 
 MAX_KEYS: Final = 10_000
 

@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from drakkar.leases._log import UnfailingLogger
 from drakkar.leases.handle import LeaseHandle
 from drakkar.supervisor.backoff import HEALTHY_SECONDS, Backoff
 from drakkar.supervisor.crash import describe_crash
 from drakkar.supervisor.surroundings import LaneReport, LaneStatus, Surroundings
+from drakkar.telemetry.unfailing import UnfailingLogger
 
 
 class Status:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drakkar.leases._log import UnfailingLogger
 from drakkar.supervisor.chosen import Supervised, check_together
 from drakkar.supervisor.events import LeaderEvent, LeaderEvents
 from drakkar.supervisor.fanout import FanOut, FanOutGroup
@@ -14,6 +13,7 @@ from drakkar.supervisor.lag import watch_lag
 from drakkar.supervisor.single import Group, SingleLane
 from drakkar.supervisor.surroundings import LaneReport, Surroundings
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies
+from drakkar.telemetry.unfailing import UnfailingLogger
 
 
 class Supervisor:
