@@ -260,7 +260,39 @@ async def test_any_text_can_be_a_key() -> None:
 
 
 @virtual_time
-async def test_one_that_hangs_is_cancelled_after_the_period_and_asked_again() -> None:
+async def test_one_that_takes_longer_than_the_period_is_waited_for() -> None:
+    async def ask() -> Iterable[str]:
+        await asyncio.sleep(20)
+        return ["a"]
+
+    items = Items()
+    keyed = KeyedFanOut("lifecycle", ask, items.build, keys_seconds=1)
+    async with Process([keyed], memory()) as process:
+        await asyncio.sleep(60)
+        assert items.running() == {"a"}
+        assert process.log.named("worker_keys_failed") == []
+
+
+@virtual_time
+async def test_one_that_failed_is_asked_again_soon_however_long_the_period() -> None:
+    calls = []
+
+    async def ask() -> Iterable[str]:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError
+        return ["a"]
+
+    items = Items()
+    async with Process([KeyedFanOut("lifecycle", ask, items.build, keys_seconds=3600)], memory()):
+        await asyncio.sleep(31)
+        assert items.running() == {"a"}
+        await asyncio.sleep(600)
+        assert len(calls) == 2
+
+
+@virtual_time
+async def test_one_that_hangs_is_cancelled_in_time_and_asked_again() -> None:
     items, calls = Items("a"), []
 
     async def ask() -> Iterable[str]:

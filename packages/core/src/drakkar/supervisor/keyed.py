@@ -18,8 +18,9 @@ from drakkar.supervisor.worker import Dependencies, Runner, check_name
 class KeyedFanOut:
     """Each key has a lease `<name>-leader-<key>`; `build_item` is called for every run of a key.
 
-    `keys` is asked every `keys_seconds`, and may take as long. While it fails, the keys stay what they were;
-    at most 10,000 are possible. When a key vanishes its run is cancelled.
+    `keys` is asked again `keys_seconds` after each answer, and may take 30 s for one. While it fails, the
+    keys stay what they were, and it is asked every 30 s at least; at most 10,000 keys are possible. When a
+    key vanishes its run is cancelled.
 
     With a `gate`, a key is worked on only by the worker that holds the gate's shard
     `fnv32a(key) % gate.shards`; the gate must be among the workers that run. Without one, by whichever worker

@@ -13,6 +13,10 @@ from drakkar.telemetry.unfailing import UnfailingLogger
 
 MAX_KEYS: Final = 10_000
 
+CALL_SECONDS: Final = 30.0
+"""How long one call may take, however often it is made; and how long after a failed one it is made again, at
+the latest."""
+
 Keys = Callable[[], Awaitable[Iterable[str]]]
 
 
@@ -20,8 +24,8 @@ class KeySet:
     """`current` is the last answer that made sense, empty until there is one; `on_change` is called when it
     changes. Between `__init__` and `stop` `keys` is asked every `seconds`.
 
-    A call may take `seconds`; then it is cancelled. One that ignores that is left alone, and `keys` is not
-    called again before it has ended.
+    A call may take `CALL_SECONDS`; then it is cancelled. One that ignores that is left alone, and `keys` is
+    not called again before it has ended.
     """
 
     def __init__(
@@ -64,21 +68,21 @@ class KeySet:
                 if keys != self.current:
                     self.current = keys
                     self._on_change()
-            await self._clock.sleep(self._seconds)
+            await self._clock.sleep(min(self._seconds, CALL_SECONDS) if self._failing else self._seconds)
 
     async def _ask(self) -> frozenset[str]:
         if self._running:
             raise CallError("an earlier call was cancelled and has not ended")
         task = asyncio.create_task(bounded(self._tracked, math.inf))
         try:
-            await wait_ended([task], self._seconds, self._clock)
+            await wait_ended([task], CALL_SECONDS, self._clock)
         finally:
             in_time = task.done()
             if not in_time:
                 task.cancel()
                 await asyncio.wait({task})  # short: `bounded` leaves alone what ignores its cancellation
         if not in_time:
-            raise CallError(f"no answer within {self._seconds:g} s")
+            raise CallError(f"no answer within {CALL_SECONDS:g} s")
         if task.cancelled():
             raise CallError("the call was cancelled by somebody else")
         return task.result()
