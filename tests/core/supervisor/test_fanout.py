@@ -171,7 +171,7 @@ async def test_one_that_has_its_share_takes_a_free_shard_if_nobody_else_does() -
     await asyncio.sleep(120)
     assert fleet.held() == {"worker-1": 1, "worker-2": 1}
     (shard,) = second.held()
-    second.supervisor.step_down(f"gc-leader-{shard}", 3600)
+    second.supervisor.step_down(f"gc-leader-{shard}", 60)
     took = await settles(fleet, lambda: len(first.held()) == 2, 60, look_seconds=0.1)
     assert STOP_TIMEOUT + 2 <= took <= STOP_TIMEOUT + 6.2  # twice as long for one that it gave up itself
     await fleet.end()

@@ -1,13 +1,16 @@
 """One background worker in one process, from the first acquire to the last release, in virtual time."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from drakkar.errors import LeaseLost
 from drakkar.leases.backend import Held, Lease, Renewal
 from drakkar.leases.memory import MemoryLeases
+from drakkar.supervisor.backoff import COURTESY_SECONDS, courtesy
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies, RunContext, Runner
+from support.sharing import CutLeases
 from support.supervised import STOP_TIMEOUT, Job, Process, forever, holders, memory, stubborn
 from support.virtual_time import hold_up, virtual_time
 
@@ -18,6 +21,18 @@ async def crashes(_ctx: RunContext) -> None:
 
 
 ignores = stubborn(600)
+
+
+async def yields(ctx: RunContext) -> None:
+    await ctx.yielding.wait()
+
+
+class SlowRelease(MemoryLeases):
+    """Takes two seconds to give a lease back."""
+
+    async def release(self, name: str, token: int | None = None) -> None:
+        await asyncio.sleep(2)
+        await super().release(name, token)
 
 
 def take_away(store: Any, name: str = "gc-leader") -> None:
@@ -102,6 +117,41 @@ async def test_a_crash_gives_the_lease_away_before_the_wait() -> None:
         await asyncio.sleep(3600)
         assert holders(store) == {"gc-leader": "worker-2"}
         assert (len(bad.starts), len(good.starts)) == (1, 1)
+
+
+@virtual_time
+async def test_nothing_is_shown_as_leading_while_its_lease_is_given_back() -> None:
+    store, job = memory(), Job(yields)
+    async with Process([job.worker()], store, backend=SlowRelease(store)) as process:
+        process.supervisor.step_down("gc-leader", 60)
+        await asyncio.sleep(1)
+        report = process.report()
+        assert (report.status, report.token, report.restarts_in_seconds) == ("releasing", None, None)
+        assert report.since_seconds == pytest.approx(1, abs=0.1)
+        await asyncio.sleep(1.5)
+        assert process.report().status == "waiting"
+
+
+@virtual_time
+async def test_it_backs_off_when_its_lease_is_given_back_and_not_before() -> None:
+    store = memory()
+    async with Process([Job(crashes).worker()], store, backend=SlowRelease(store)) as process:
+        await asyncio.sleep(3.4)  # the second run has crashed at 2.4
+        assert holders(store) == {"gc-leader": "worker-1"}
+        report = process.report()
+        assert (report.status, report.token) == ("releasing", None)
+        assert report.restarts_in_seconds == pytest.approx(3.9, abs=0.1)
+        await asyncio.sleep(2)
+        assert holders(store) == {}
+        assert process.report().status == "backing_off"
+
+
+@virtual_time
+async def test_a_lease_that_is_lost_is_not_shown_as_led_under_before_anybody_has_noticed() -> None:
+    async with Process([Job().worker()], memory()) as process:
+        hold_up(60)
+        report = process.report()
+        assert (report.status, report.token) == ("stopping", None)
 
 
 @virtual_time
@@ -498,15 +548,83 @@ async def test_one_that_does_not_yield_is_cancelled_after_the_stop_timeout() -> 
 
 
 @virtual_time
-async def test_it_does_not_ask_for_the_lease_again_before_the_cool_down_is_over() -> None:
-    async def body(ctx: RunContext) -> None:
-        await ctx.yielding.wait()
-
-    job = Job(body)
+async def test_one_that_stepped_down_takes_the_lease_back_when_it_stays_free() -> None:
+    job = Job(yields)
     async with Process([job.worker()], memory()) as process:
         process.supervisor.step_down("gc-leader", 60)
         await asyncio.sleep(200)
-        assert job.waits() == [60.1]
+        assert job.waits() == [pytest.approx(COURTESY_SECONDS + 3, abs=0.2)]
+
+
+@virtual_time
+async def test_one_that_stepped_down_is_no_later_than_its_cool_down() -> None:
+    job = Job(yields)
+    async with Process([job.worker()], memory()) as process:
+        process.supervisor.step_down("gc-leader", 3)
+        await asyncio.sleep(200)
+        assert job.waits() == [pytest.approx(3, abs=0.2)]
+
+
+class Deaf(MemoryLeases):
+    """A store that neither wakes anybody nor tells how long to wait."""
+
+    async def acquire(self, name: str) -> Lease | Held:
+        answer = await super().acquire(name)
+        return Held(answer.holder) if isinstance(answer, Held) else answer
+
+    async def wait(self, names: Iterable[str], timeout_seconds: float) -> frozenset[str]:
+        await asyncio.sleep(timeout_seconds)
+        return frozenset()
+
+
+@virtual_time
+async def test_another_one_that_only_looks_now_and_then_still_gets_the_lease_first() -> None:
+    for seconds in range(12):  # wherever between two looks it is
+        store, job, other = memory(), Job(yields), Job()
+        async with (
+            Process([job.worker()], store) as process,
+            Process([other.worker()], store, "worker-2", backend=Deaf(store)),
+        ):
+            await asyncio.sleep(seconds / 2)
+            process.supervisor.step_down("gc-leader", 60)
+            await asyncio.sleep(100)
+            assert holders(store) == {"gc-leader": "worker-2"}
+            assert len(job.starts) == 1
+
+
+@virtual_time
+async def test_one_that_stepped_down_follows_a_leader_that_died_without_waiting_for_its_cool_down() -> None:
+    """A leader that died is replaced after what is left of its ttl, and the courtesy."""
+    store, job, other = memory(), Job(yields), Job()
+    dying = CutLeases(store)
+    second = Process([other.worker()], store, "worker-2", backend=dying)
+    async with Process([job.worker()], store) as process:
+        second.start()
+        await asyncio.sleep(1)
+        process.supervisor.step_down("gc-leader", 3600)
+        await asyncio.sleep(25)
+        assert holders(store) == {"gc-leader": "worker-2"}
+        dying.cut = True
+        died = asyncio.get_running_loop().time()
+        await second.stop()
+        await asyncio.sleep(300)
+        assert holders(store) == {"gc-leader": "worker-1"}
+        assert job.starts[-1] - died < 30 + courtesy(3600) + 1
+
+
+@virtual_time
+async def test_of_two_that_stepped_down_the_first_one_is_the_next_leader() -> None:
+    store, first, second = memory(), Job(yields), Job(yields)
+    async with (
+        Process([first.worker()], store) as one,
+        Process([second.worker()], store, "worker-2") as two,
+    ):
+        one.supervisor.step_down("gc-leader", 60)
+        await asyncio.sleep(20)
+        assert holders(store) == {"gc-leader": "worker-2"}
+        two.supervisor.step_down("gc-leader", 60)
+        await asyncio.sleep(30)
+        assert holders(store) == {"gc-leader": "worker-1"}
 
 
 @virtual_time

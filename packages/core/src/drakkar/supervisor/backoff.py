@@ -8,6 +8,19 @@ SCHEDULE_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)
 HEALTHY_SECONDS: Final = 300.0
 """A run that lasted this long was healthy."""
 
+COURTESY_SECONDS: Final = 8.0
+"""How long others have to take a lease that may be free, before one that was asked to step down does. They
+are woken, or look every `retry_seconds` (5) and a little more, and one that has its share of shards waits up
+to 6 s."""
+
+_COURTESY_PART: Final = 0.05
+"""More, by this part of what is left of the cool-down: of two that were asked, the first one goes first."""
+
+
+def courtesy(left_seconds: float) -> float:
+    """How long to leave a lease to others when `left_seconds` are left of the cool-down."""
+    return min(left_seconds, COURTESY_SECONDS + _COURTESY_PART * left_seconds)
+
 
 class Backoff:
     """The restarts of one background worker, or of one shard of it, in one process.

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from drakkar.errors import LeaseLost
 from drakkar.leases.handle import LeaseHandle
 from drakkar.supervisor.acquire import acquire
-from drakkar.supervisor.backoff import Backoff
+from drakkar.supervisor.backoff import Backoff, courtesy
 from drakkar.supervisor.run import Run
 from drakkar.supervisor.status import Status
 from drakkar.supervisor.surroundings import LaneReport, Surroundings
@@ -58,7 +58,7 @@ class Lane:
         self._leading = False
         self._run: Run | None = None
         self._handle: LeaseHandle | None = None
-        self._not_before = -math.inf
+        self._cool_until = -math.inf
         self._task = asyncio.create_task(self._live(), name=f"drakkar lane {name} {shard}")
         self._task.add_done_callback(self._done)
 
@@ -101,11 +101,14 @@ class Lane:
             self._wake.ring()
 
     def step_down(self, lease: str, cool_down_seconds: float) -> bool:
-        """If there is a run under `lease`, have it yield, and ask for the lease no earlier than
-        `cool_down_seconds` from now. Tell whether there is one."""
+        """If there is a run under `lease`, have it yield; tell whether there is one.
+
+        For `cool_down_seconds` the lease is left to others, but not to nobody: each time that it may be free
+        they have as long as `courtesy` says before it is asked for.
+        """
         if lease != self._lease or self._run is None:
             return False
-        self._not_before = self._around.clock.elapsed() + cool_down_seconds
+        self._cool_until = self._around.clock.elapsed() + cool_down_seconds
         self.ask_to_yield()
         return True
 
@@ -126,6 +129,7 @@ class Lane:
                 self._status.broken(error)
                 self._restart_after(self._backoff.ended(0.0))
             if self._status.restart_at is not None:
+                self._status.be("backing_off")
                 await self._wake.until(lambda: self._leaving, self._status.restart_at - clock.elapsed())
                 self._restart_after(0.0)
 
@@ -144,8 +148,8 @@ class Lane:
             await self._let_go()
 
     async def _until_welcome(self) -> None:
-        if (left := self._not_before - self._around.clock.elapsed()) > 0:
-            await self._around.clock.sleep(left)
+        if (left := self._cool_until - self._around.clock.elapsed()) > 0:
+            await self._around.clock.sleep(courtesy(left))
         if self._before_attempt is not None:
             await self._before_attempt()
 
@@ -222,6 +226,7 @@ class Lane:
         if run is None or run.finished:
             self._handle = self._run = None
             if handle is not None:
+                self._status.be("releasing")
                 await self._around.keeper.release(handle)
         else:
             run.end()
@@ -232,8 +237,6 @@ class Lane:
     def _restart_after(self, seconds: float) -> None:
         was = self.backing_off
         self._status.restart_at = self._around.clock.elapsed() + seconds if seconds > 0 else None
-        if self.backing_off:
-            self._status.be("backing_off")
         if self.backing_off != was and self._on_backoff is not None:
             self._call(self._on_backoff)
 

@@ -53,12 +53,13 @@ class Status:
         now = self._clock.elapsed()
         since_seconds = now - self._since
         healthy = self.now in ("leading", "running") and since_seconds >= HEALTHY_SECONDS
+        token = None if handle is None or handle.lost else handle.token
         return LaneReport(
             name=self._name,
             shard=self._shard,
             lease=self._lease,
-            status=self.now,
-            token=None if handle is None or handle.lost else handle.token,
+            status="stopping" if self.now == "leading" and token is None else self.now,  # lost just now
+            token=token,
             since_seconds=since_seconds,
             restarts_in_seconds=None if self.restart_at is None else max(0.0, self.restart_at - now),
             attempts=0 if healthy else backoff.attempts,

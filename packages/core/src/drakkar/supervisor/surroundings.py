@@ -9,7 +9,9 @@ from drakkar.fleet.provider import EventLogger
 from drakkar.leases.keeper import LeaseKeeper
 from drakkar.telemetry.metrics import SupervisorMetrics
 
-LaneStatus = Literal["waiting", "leading", "running", "backing_off", "stopping", "stuck", "stopped"]
+LaneStatus = Literal[
+    "waiting", "leading", "running", "stopping", "stuck", "releasing", "backing_off", "stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class LaneReport:
     """How long the lane has been in this status."""
 
     restarts_in_seconds: float | None
-    """Until the next start; None unless backing off."""
+    """Until the next start; None unless the last run crashed or returned."""
 
     attempts: int
     """Unhealthy ends in a row."""
