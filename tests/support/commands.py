@@ -95,15 +95,51 @@ class Store:
 """
 
 
+JOBS = """
+from drakkar.supervisor.fanout import FanOut
+from drakkar.supervisor.keyed import KeyedFanOut
+from drakkar.supervisor.worker import BackgroundWorker
+
+
+class Rests:
+    async def run(self, ctx):
+        await ctx.yielding.wait()
+
+
+async def keys():
+    return ["a"]
+
+
+sweep = BackgroundWorker("sweep", lambda deps: Rests())
+prune = FanOut("prune", 3, lambda deps, shard: Rests())
+notify = KeyedFanOut("notify", keys=keys, build_item=lambda deps, key: Rests(), gate=prune)
+number = 7
+
+
+def fails():
+    raise OSError("no such disk")
+"""
+"""A package with background workers, one of each kind; and what is none."""
+
+
 def install(
-    folder: Path, distribution: str, entry_points: Mapping[str, str], modules: Mapping[str, str]
+    folder: Path,
+    distribution: str,
+    entry_points: Mapping[str, str],
+    modules: Mapping[str, str],
+    workers: Mapping[str, str] | None = None,
 ) -> None:
     """What a package leaves in a folder for libraries, written by hand."""
     metadata = folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-    lines = [f"{name} = {target}" for name, target in entry_points.items()]
-    (metadata / "entry_points.txt").write_text("\n".join(["[drakkar.registry_providers]", *lines, ""]))
+    groups = {"drakkar.registry_providers": entry_points, "drakkar.workers": workers or {}}
+    lines = [
+        line
+        for group, names in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {target}" for name, target in names.items()))
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join([*lines, ""]))
     for name, source in modules.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -125,6 +161,10 @@ class Drakkar:
 
     def install(self, distribution: str, entry_points: Mapping[str, str], modules: Mapping[str, str]) -> None:
         install(self.libraries, distribution, entry_points, modules)
+
+    def install_jobs(self, *names: str) -> None:
+        """A package `jobs` that offers these names of `JOBS` as background workers."""
+        install(self.libraries, "jobs", {}, {"jobs.py": JOBS}, {name: f"jobs:{name}" for name in names})
 
     def start(
         self,

@@ -82,6 +82,9 @@ def test_check_only_tells_that_they_are_fine(drakkar: Drakkar) -> None:
 
 
 NONE = "fleet.registry.provider=none"
+CARDBOX = "fleet.registry.provider=cardbox"
+SWEEP = "supervisor.workers=sweep"
+CARDBOX_DIR = 'fleet.registry.plugin_options={"dir": "cards"}'
 
 
 @pytest.mark.parametrize(
@@ -89,23 +92,68 @@ NONE = "fleet.registry.provider=none"
     [
         (["ui.port=x"], {}, "command line: ui.port must be"),
         (["fleet.registry.provider=nonsense"], {}, "fleet.registry.provider is 'nonsense'"),
-        (["fleet.registry.provider=cardbox"], {}, "fleet.registry.provider 'cardbox': dir is missing"),
+        ([CARDBOX], {}, "fleet.registry.provider 'cardbox': dir is missing"),
+        ([NONE], {"WORKER_ID": "a\nb"}, "WORKER_ID (the variable of worker_name_env)"),
+        ([NONE, "cluster_name_env=C"], {"C": "a\nb"}, "C (the variable of"),
         (
-            [NONE],
-            {"WORKER_ID": "a\nb"},
-            "WORKER_ID (the variable of worker_name_env)",
+            [NONE, "supervisor.workers=swep"],
+            {},
+            "supervisor.workers: there is no background worker 'swep', did",
         ),
         (
-            [NONE, "cluster_name_env=C"],
-            {"C": "a\nb"},
-            "C (the variable of",
+            [NONE, "supervisor.workers=notify"],
+            {},
+            "supervisor.workers: notify works only where its gate prune does",
         ),
+        ([NONE, "supervisor.workers=fails"], {}, "supervisor.workers: 'fails' (jobs:fails) cannot be loaded"),
+        (
+            [NONE, SWEEP, "supervisor.leases.provider=redis"],
+            {},
+            "supervisor.leases.provider is 'redis', which is",
+        ),
+        (
+            [NONE, SWEEP, "supervisor.leases.provider=x"],
+            {},
+            "supervisor.leases.provider is 'x', and there is",
+        ),
+        ([NONE, "supervisor.leases.provider=x"], {}, "supervisor.leases.provider is 'x', and there is"),
+        (
+            [NONE, SWEEP, "supervisor.leases.provider=cardbox"],
+            {},
+            "supervisor.leases.provider 'cardbox' has no leases; those that have: ",
+        ),
+        (
+            [CARDBOX, CARDBOX_DIR, SWEEP],
+            {},
+            "fleet.registry.provider 'cardbox' has no leases; set supervisor.leases.provider to one of those",
+        ),
+        (
+            [NONE, SWEEP, "supervisor.leases.ttl_seconds=0.05"],
+            {},
+            "supervisor.leases.ttl_seconds (0.05) is less",
+        ),
+        ([NONE, "supervisor.leases.ttl_seconds=0.05"], {}, "supervisor.leases.ttl_seconds (0.05) is less"),
     ],
 )
-def test_check_tells_what_a_worker_would_not_take(
+def test_check_tells_what_a_worker_would_not_take_in_the_same_words(
     keys: list[str], environ: dict[str, str], error: str, drakkar: Drakkar
 ) -> None:
-    ended = drakkar("config", "check", *(f"--set={key}" for key in keys), **environ)
+    drakkar.install_jobs("sweep", "notify", "prune", "fails")
+    arguments = [f"--set={key}" for key in keys]
 
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.error.startswith(error)
+    checked = drakkar("config", "check", *arguments, **environ)
+    ran = drakkar("run", "--log-level=error", *arguments, **environ)
+
+    assert (checked.status, checked.out) == (2, "")
+    assert checked.error.startswith(error)
+    assert ran == checked
+    assert not drakkar.cards.exists()
+
+
+def test_check_takes_what_a_worker_takes(drakkar: Drakkar) -> None:
+    drakkar.install_jobs("sweep", "notify", "prune")
+    keys = [NONE, "supervisor.workers=notify,sweep,prune", "supervisor.leases.ttl_seconds=1"]
+
+    ended = drakkar("config", "check", *(f"--set={key}" for key in keys))
+
+    assert (ended.status, ended.out, ended.err) == (0, "the settings are fine\n", "")

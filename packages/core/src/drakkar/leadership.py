@@ -8,10 +8,12 @@ from prometheus_client import CollectorRegistry
 from drakkar.clock import Clock
 from drakkar.errors import ConfigError
 from drakkar.fleet.identity import WorkerIdentity
+from drakkar.fleet.plugins import PROVIDER_KEY
 from drakkar.fleet.provider import EventLogger
 from drakkar.fleet.service import Peer
 from drakkar.leases.backend import LeaseBackend, LeaseContext, LeaseInfo
 from drakkar.leases.keeper import LeaseKeeper
+from drakkar.leases.plugins import LEASE_PROVIDER_KEY, make_lease_backend
 from drakkar.settings import Settings
 from drakkar.settings.resolve import lease_options, lease_provider
 from drakkar.supervisor.chosen import Supervised
@@ -21,11 +23,29 @@ from drakkar.supervisor.worker import Dependencies
 from drakkar.telemetry.metrics import LeaseMetrics, SupervisorMetrics
 
 
-class Leadership:
-    """What is needed to lead: a lease backend and the background workers.
+def choose_leases(
+    settings: Settings, workers: Sequence[Supervised], logger: EventLogger
+) -> LeaseBackend | None:
+    """The configured lease backend, not started; None without background workers.
 
-    Satisfies `drakkar.server.leases_api.LeasesView`. Raises `ConfigError` when the settings and the backend
-    do not fit together.
+    Raises `ConfigError` when the provider does not exist, has no leases or refuses its options, and when the
+    times do not hold for it. What is set under `supervisor.leases` is looked at without workers, too: they
+    may be chosen the next time.
+    """
+    leases = settings.supervisor.leases
+    if not workers and leases == type(leases)():
+        return None
+    key = LEASE_PROVIDER_KEY if leases.provider else PROVIDER_KEY
+    backend = make_lease_backend(lease_provider(settings), lease_options(settings), logger, key)
+    if problems := leases.timing.problems(backend.min_ttl_seconds):
+        raise ConfigError(problems[0])
+    return backend if workers else None
+
+
+class Leadership:
+    """What is needed to lead: the lease backend of `choose_leases` and the background workers.
+
+    Satisfies `drakkar.server.leases_api.LeasesView`.
     """
 
     def __init__(
@@ -42,8 +62,6 @@ class Leadership:
         metrics: CollectorRegistry,
     ) -> None:
         leases = settings.supervisor.leases
-        if problems := leases.timing.problems(backend.min_ttl_seconds):
-            raise ConfigError(problems[0])
         self.lease_provider = lease_provider(settings)
         ctx = LeaseContext(
             worker=identity.worker,

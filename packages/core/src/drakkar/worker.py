@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from types import TracebackType
@@ -20,10 +21,10 @@ from prometheus_client import CollectorRegistry
 
 from drakkar.clock import Clock, SystemClock
 from drakkar.fleet.identity import WorkerIdentity, WorkerState
-from drakkar.fleet.provider import EventLogger
+from drakkar.fleet.provider import EventLogger, RegistryProvider
 from drakkar.fleet.service import Peer, RegistryHealth, RegistryService
-from drakkar.leadership import Leadership
-from drakkar.leases.plugins import make_lease_backend
+from drakkar.leadership import Leadership, choose_leases
+from drakkar.leases.backend import LeaseBackend
 from drakkar.membership import choose_provider, make_registry
 from drakkar.server.address import host_names, listen, reachable_host, url_of
 from drakkar.server.app import make_app
@@ -33,13 +34,39 @@ from drakkar.settings import Settings
 from drakkar.settings.resolve import (
     cluster_name,
     config_summary,
-    lease_options,
     lease_provider,
     worker_name,
 )
 from drakkar.supervisor.chosen import Supervised, choose
 from drakkar.supervisor.events import LeaderEvent
 from drakkar.telemetry.logs import get_logger
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a worker is to run, made from its settings and not started."""
+
+    workers: Sequence[Supervised]
+    provider: RegistryProvider | None
+    backend: LeaseBackend | None
+
+
+def choose_parts(
+    settings: Settings,
+    environ: Mapping[str, str],
+    logger: EventLogger,
+    workers: Iterable[Supervised] = (),
+) -> Choice:
+    """All that can be wrong with a configuration alone: neither a port nor a store is touched.
+
+    Raises `ConfigError` for whatever a worker with these settings and these further `workers` would refuse.
+    """
+    worker_name(
+        settings, environ, settings.ui.port
+    )  # for what it refuses; the port of an unnamed one comes later
+    cluster_name(settings, environ)
+    chosen = choose(settings.supervisor.workers, also=workers)
+    return Choice(chosen, choose_provider(settings, logger), choose_leases(settings, chosen, logger))
 
 
 class Worker:
@@ -189,12 +216,7 @@ class Worker:
     async def _start(self) -> None:
         settings = self._settings
         release = version("drakkar-core")
-        # First what can be wrong with the configuration alone, so that it costs nobody anything.
-        workers = choose(settings.supervisor.workers, also=self._workers)
-        provider = choose_provider(settings, self._logger)
-        backend = None
-        if workers:
-            backend = make_lease_backend(lease_provider(settings), lease_options(settings), self._logger)
+        chosen = choose_parts(settings, self._environ, self._logger, self._workers)
         host, port = "", None
         if settings.ui.enabled:
             self._listener = listen(settings.ui.host, settings.ui.port)
@@ -215,11 +237,11 @@ class Worker:
             config_summary(settings),
         )
         leadership = None
-        if backend is not None:
+        if chosen.backend is not None:
             leadership = Leadership(
                 settings,
-                backend,
-                workers,
+                chosen.backend,
+                chosen.workers,
                 identity,
                 peers=self.peers,
                 on_change=self._show_features,
@@ -233,9 +255,14 @@ class Worker:
             app = make_app(self, leadership, release, self.metrics, token, hosts, self._clock)
             self._server = HttpServer(app, self._listener)
             await self._server.start()
-        if provider is not None:
+        if chosen.provider is not None:
             self._registry = make_registry(
-                settings, provider, identity, clock=self._clock, logger=self._logger, metrics=self.metrics
+                settings,
+                chosen.provider,
+                identity,
+                clock=self._clock,
+                logger=self._logger,
+                metrics=self.metrics,
             )
             await self._registry.start()
         if leadership is not None:

@@ -8,7 +8,6 @@ import yaml
 from drakkar.cli._options import add_json_option, add_settings_options, settings_from
 from drakkar.cli._output import print_json
 from drakkar.settings import Settings, masked
-from drakkar.settings.resolve import cluster_name, provider_options, worker_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=["show", "check"],
         default="show",
-        help="show: print them (default); check: only tell whether a worker would take them",
+        help="show: print them (default); check: only tell whether drakkar run would take them",
     )
     add_settings_options(parser)
     add_json_option(parser, "the settings")
@@ -36,9 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(settings: Settings) -> None:
-    from drakkar.fleet.plugins import make_provider
-    from drakkar.telemetry.logs import get_logger
+    from drakkar.telemetry.logs import configure_logging, get_logger
+    from drakkar.worker import choose_parts
 
-    worker_name(settings, os.environ, settings.ui.port)
-    cluster_name(settings, os.environ)
-    make_provider(settings.fleet.registry.provider, provider_options(settings), get_logger())
+    configure_logging("warning", "auto")
+    choose_parts(settings, os.environ, get_logger())

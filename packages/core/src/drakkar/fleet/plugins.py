@@ -12,19 +12,21 @@ import difflib
 import importlib.metadata
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from drakkar.errors import ConfigError
+from drakkar.errors import ConfigError, describe
 from drakkar.fleet.provider import EventLogger, RegistryFactory, RegistryProvider
 
 GROUP: Final = "drakkar.registry_providers"
 PUBLISHED_PROVIDERS: Final = ("consul", "etcd", "filesystem", "redis", "static")
 """The names that this project publishes, each as the distribution `drakkar-<name>`."""
 
+PROVIDER_KEY: Final = "fleet.registry.provider"
+"""The setting that names the provider, as errors call it unless they are told of another one."""
+
 _METHODS: Final = ("start", "publish", "list", "withdraw", "stop")
-_MAX_ERROR_CHARS: Final = 500
 _INVALID: Final = "fleet_registry_entry_point_invalid"
 _LOAD_FAILED: Final = "fleet_registry_entry_point_load_failed"
 
@@ -63,11 +65,12 @@ class _UnusableError(Exception):
         self.event = event
 
 
-def load_provider(name: str, logger: EventLogger) -> RegistryFactory:
-    """Return the factory registered as `name`, importing that one alone.
+def load_provider(name: str, logger: EventLogger, key: str = PROVIDER_KEY) -> RegistryFactory:
+    """Return the factory registered as `name`, importing that one alone. `key` is the setting that `name`
+    came from.
 
     Logs, as warnings, whatever was passed over on the way. Raises `ConfigError` when there is no such
-    provider or none of them can be loaded; its message lists the providers that exist.
+    provider or none of them can be loaded; its message names `key` and lists the providers that exist.
     """
     candidates, unreadable = _find()
     for distribution, error in unreadable:
@@ -88,7 +91,7 @@ def load_provider(name: str, logger: EventLogger) -> RegistryFactory:
                 reason = f"{distribution} registers this provider, too, and comes first"
                 logger.warning(_INVALID, provider=name, distribution=other.distribution, reason=reason)
         return factory
-    raise ConfigError(_missing(name, error, sorted(candidates)))
+    raise ConfigError(_missing(key, name, error, sorted(candidates)))
 
 
 def make_provider(name: str, options: Mapping[str, Any], logger: EventLogger) -> RegistryProvider:
@@ -97,23 +100,36 @@ def make_provider(name: str, options: Mapping[str, Any], logger: EventLogger) ->
     Raises `ConfigError`, one line that names the provider, when it is missing, when its factory refuses the
     options or fails, or when what it made is no provider.
     """
-    factory = load_provider(name, logger)
-    label = f"fleet.registry.provider {name!r}"
+    product = make_product(load_provider(name, logger), options, f"{PROVIDER_KEY} {name!r}", _METHODS)
+    return cast(RegistryProvider, product)
+
+
+def make_product(
+    make: Callable[[Mapping[str, Any]], object],
+    options: Mapping[str, Any],
+    label: str,
+    methods: Iterable[str],
+) -> object:
+    """What a half of a package's factory makes of `options`, with all of `methods`.
+
+    Raises `ConfigError`, one line that begins with `label`, for whatever goes wrong in it.
+    """
     try:
-        product: object = factory(options)
+        product = make(options)
     except KeyboardInterrupt:
         raise
-    except ValueError as error:
-        raise ConfigError(f"{label}: {_one_line(error)}") from error
+    except ValueError as error:  # the contract's way to refuse options: its text is for the user
+        reason = describe(error).removeprefix(f"{type(error).__name__}: ")
+        raise ConfigError(f"{label}: {reason}") from error
     except BaseException as error:
-        raise ConfigError(f"{label} cannot be made: {_named(error)}") from error
-    missing = [method for method in _METHODS if not callable(getattr(product, method, None))]
+        raise ConfigError(f"{label} cannot be made: {describe(error)}") from error
+    missing = [method for method in methods if not callable(getattr(product, method, None))]
     if missing:
         if inspect.iscoroutine(product):
             product.close()  # an async factory; closed so that the only message is the one below
         made = type(product).__name__
         raise ConfigError(f"{label}: its factory made a {made}, which lacks {', '.join(missing)}")
-    return cast(RegistryProvider, product)
+    return product
 
 
 def scan() -> list[ProviderInfo]:
@@ -157,9 +173,9 @@ def _find() -> tuple[dict[str, list[_Candidate]], list[tuple[str, str]]]:
                 for name, entry_point in {e.name: e for e in dist.entry_points if e.group == GROUP}.items():
                     found.setdefault(name, []).append(_Candidate(entry_point, distribution, dist.version))
             except Exception as error:  # noqa: BLE001 - metadata is a file of somebody else's, and reported
-                unreadable.append((distribution, _named(error)))
+                unreadable.append((distribution, describe(error)))
     except Exception as error:  # noqa: BLE001 - finders on sys.meta_path are other people's code
-        unreadable.append(("", _named(error)))
+        unreadable.append(("", describe(error)))
     for ranked in found.values():
         ranked.sort(key=lambda candidate: (candidate.is_ours, candidate.distribution))
     return found, unreadable
@@ -171,15 +187,15 @@ def _load(entry_point: importlib.metadata.EntryPoint) -> RegistryFactory:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may leave by SystemExit just as well
-        raise _UnusableError(_LOAD_FAILED, _named(error)) from error
+        raise _UnusableError(_LOAD_FAILED, describe(error)) from error
     if not callable(target):
         raise _UnusableError(_INVALID, f"{entry_point.value} is not callable, but {type(target).__name__}")
     return cast(RegistryFactory, target)
 
 
-def _missing(name: str, error: str, existing: list[str]) -> str:
+def _missing(key: str, name: str, error: str, existing: list[str]) -> str:
     there_are = f"providers that exist: {', '.join(existing) or 'none at all'}"
-    start = f"fleet.registry.provider is {name!r}"
+    start = f"{key} is {name!r}"
     if error:
         return f"{start}, which is installed but cannot be loaded: {error} ({there_are})"
     if name in PUBLISHED_PROVIDERS:
@@ -187,11 +203,3 @@ def _missing(name: str, error: str, existing: list[str]) -> str:
     nearest = difflib.get_close_matches(name, {*existing, *PUBLISHED_PROVIDERS}, n=1)
     hint = f", did you mean {nearest[0]!r}?" if nearest else ""
     return f"{start}, and there is no such provider{hint} ({there_are})"
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:_MAX_ERROR_CHARS]
