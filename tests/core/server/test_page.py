@@ -114,7 +114,14 @@ async def page_beside(script: Script, *fields: dict[str, object], age_seconds: f
 
 async def test_lists_every_worker(script: Script) -> None:
     page = await page_beside(
-        script, {"cluster": "search", "state": "running", "version": "2.4.0", "url": "http://10.0.3.17:8080/"}
+        script,
+        {
+            "cluster": "search",
+            "state": "running",
+            "version": "2.4.0",
+            "features": {"leader_for": ["notify", "gc"]},
+            "url": "http://10.0.3.17:8080/",
+        },
     )
     assert list(page.workers) == ["worker-2", "worker-1 (this one)"]
     row = page.workers["worker-2"]
@@ -126,6 +133,7 @@ async def test_lists_every_worker(script: Script) -> None:
         "State": "running",
         "Liveness": "online",
         "Version": "2.4.0",
+        "Leads": "gc, notify",
         "Address": "http://10.0.3.17:8080/",
     }
     assert "http://10.0.3.17:8080/" in page.links
@@ -143,10 +151,13 @@ async def test_says_who_is_online(script: Script, age_seconds: float | None, liv
 async def test_shows_what_stands_on_a_card_as_text(script: Script, text: str) -> None:
     page = await page_beside(
         script,
-        {"worker": text, "cluster": text, "url": text, "version": text, "state": text, "instance": text},
+        {
+            **dict.fromkeys(("worker", "cluster", "url", "version", "state", "instance"), text),
+            "features": {"leader_for": [text]},
+        },
     )
     row = next(row for name, row in page.workers.items() if name != "worker-1 (this one)")
-    assert [row[key] for key in ("Worker", "Cluster", "State", "Version", "Address")] == [text] * 5
+    assert [row[key] for key in ("Worker", "Cluster", "State", "Version", "Leads", "Address")] == [text] * 6
     assert len(page.links) == 1  # this worker's own
 
 

@@ -89,6 +89,68 @@ def test_the_short_variable_names_the_background_workers(
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [("gc", ["gc"]), (" gc ,, gc,notify", ["gc", "notify"]), (' ["gc"]', ["gc"]), ("", []), ("[]", [])],
+)
+@pytest.mark.parametrize("name", ["DK_WORKERS", "DK_SUPERVISOR__WORKERS"])
+def test_a_list_of_names_is_written_with_commas_or_as_json(
+    name: str, text: str, names: list[str], load: Callable[..., Settings]
+) -> None:
+    assert list(load(environ={name: text}).supervisor.workers) == names
+
+
+def test_a_list_of_names_that_looks_like_json_must_be_json(refusal: Callable[..., str]) -> None:
+    assert "supervisor.workers must be JSON" in refusal(environ={"DK_SUPERVISOR__WORKERS": "[gc"})
+
+
+FOLDERS = ["storage.dir", "shared.dir", "fleet.registry.filesystem.dir"]
+
+
+@pytest.mark.parametrize("key", FOLDERS)
+def test_a_relative_folder_in_the_file_is_beside_the_file(
+    key: str, load: Callable[..., Settings], settings_file: Path
+) -> None:
+    text = "".join(f"{{{part}: " for part in key.split(".")) + "a/../b" + "}" * (key.count(".") + 1)
+
+    assert folder_at(load(text), key) == str(settings_file.parent / "a/../b")
+
+
+@pytest.mark.parametrize("key", FOLDERS)
+def test_a_relative_folder_elsewhere_is_in_the_current_folder(
+    key: str, load: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    variable = f"DK_{key.replace('.', '__').upper()}"
+
+    assert folder_at(load(environ={variable: "a"}), key) == str(tmp_path / "here" / "a")
+    assert folder_at(load(overrides={key: "a"}), key) == str(tmp_path / "here" / "a")
+    assert folder_at(load(environ={variable: "/a/"}), key) == "/a/"
+    assert folder_at(load(environ={variable: ""}), key) == ""
+
+
+def test_a_relative_folder_is_refused_where_there_is_no_current_folder(
+    load: Callable[..., Settings],
+    refusal: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    assert load("{shared: {dir: a}}").shared.dir == str(tmp_path / "a")
+    assert "shared.dir must be an absolute path" in refusal(environ={"DK_SHARED__DIR": "a"})
+
+
+def folder_at(settings: Settings, key: str) -> str:
+    value: Any = settings
+    for part in key.split("."):
+        value = getattr(value, part)
+    return str(value)
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         *(("true", True), ("True", True), ("1", True), ("yes", True), ("on", True)),

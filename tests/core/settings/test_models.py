@@ -92,7 +92,7 @@ TAKEN: dict[str, list[Any]] = {
     "worker_name_env": ["", "POD_NAME"],
     "cluster_name": ["", "search", "n" * 200],
     "cluster_name_env": ["", "CLUSTER"],
-    "storage.dir": ["", "/var/lib/drakkar", "state", "a~b"],
+    "storage.dir": ["", "/var/lib/drakkar", "/a~b"],
     "shared.dir": ["", "/mnt/fleet"],
     "fleet.registry.provider": ["none", "static", "my-provider"],
     "fleet.registry.heartbeat_seconds": [1, 0.25, 15],

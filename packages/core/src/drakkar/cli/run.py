@@ -12,7 +12,7 @@ from drakkar.cli._entry import forget_output
 from drakkar.cli._options import add_settings_options, settings_from
 from drakkar.cli._signals import run_until_signal, unless
 from drakkar.settings import Settings
-from drakkar.settings.text import name_list, one_line
+from drakkar.settings.text import one_line
 
 if TYPE_CHECKING:
     from drakkar.worker import Worker
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         ui__host=arguments.host,
         ui__port=arguments.port,
         fleet__registry__provider=arguments.provider,
-        supervisor__workers=None if arguments.workers is None else name_list(arguments.workers),
+        supervisor__workers=arguments.workers,
     )
     from drakkar.telemetry.logs import configure_logging
 

@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import os
 import socket
 from typing import Final
 from urllib.parse import urlsplit
@@ -16,12 +17,15 @@ def listen(host: str, port: int | None) -> socket.socket:
     """Return a listening socket on `port`; for None on the first free one from 8080 on, so that several
     workers run on one host with nothing configured. Port 0 is any free port.
 
-    Raises `ConfigError` when the address is not of this host, `UnavailableError` when the port is taken: by
-    a worker that is still stopping, perhaps, so that the same start may work later.
+    Raises `ConfigError` when the address is not of this host or the port not for this user,
+    `UnavailableError` when the port is taken: by a worker that is still stopping, perhaps, so that the same
+    start may work later.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     error: OSError | None = None
+    where = host
     for candidate in (*_DEFAULT_PORTS, 0) if port is None else (port,):
+        where = _netloc(host, candidate)
         try:
             return socket.create_server(
                 (host, candidate), family=family, backlog=1024, dualstack_ipv6=_both_families(host)
@@ -30,10 +34,13 @@ def listen(host: str, port: int | None) -> socket.socket:
             error = failure
             if not _taken(failure):
                 break
-    where = _netloc(host, port or 0)
     if error is None or _taken(error):
         raise UnavailableError(f"ui.port: {where} is in use; end what listens there, or choose another port")
-    raise ConfigError(f"ui.host: cannot listen on {where}: {error.strerror}")
+    number = error.errno or 0  # by which the reason is told: the text of the error has an address of its own
+    reason = os.strerror(number) if number > 0 else error.strerror
+    if number == errno.EACCES:
+        raise ConfigError(f"ui.port: cannot listen on {where}: {reason}; choose a port from 1024 on")
+    raise ConfigError(f"ui.host: cannot listen on {host}: {reason}; set it to an address of this host")
 
 
 def reachable_host(host: str) -> str:

@@ -42,7 +42,7 @@ def render(rows: list[dict[str, Any]], now_ts: float) -> str:
 <link rel="stylesheet" href="style.css"></head>
 <body><h1>Workers</h1>
 <table><thead><tr><th>Worker</th><th>Cluster</th><th>State</th><th>Liveness</th><th>Last seen</th>
-<th>Version</th><th>Address</th></tr></thead>
+<th>Version</th><th>Leads</th><th>Address</th></tr></thead>
 <tbody>
 {body}
 </tbody></table></body></html>
@@ -59,6 +59,7 @@ def _table_row(row: dict[str, Any], now_ts: float) -> str:
         _LIVENESS[row["online"]],
         "" if seen is None else f"{max(0.0, now_ts - seen):.0f} s ago",
         _text(row.get("version", "")),
+        _text(", ".join(row.get("leader_for", ()))),
         _link(row["url"]),
     ]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

@@ -7,10 +7,12 @@ keys. Any other `DK_` name belongs to somebody else, such as a background worker
 import json
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from drakkar.settings._keys import kind_of
 from drakkar.settings.models import Settings
+from drakkar.settings.text import name_list
 
 PREFIX: Final = "DK_"
 WORKERS_VARIABLE: Final = "DK_WORKERS"
@@ -52,12 +54,29 @@ def parse(path: tuple[str, ...], text: str) -> Any:
             return _WORDS.get(text.lower(), text)
         case "number":
             return _number(text)
+        case "folder":
+            return absolute(text, Path())
+        case "names":
+            return _json(text) if text.lstrip().startswith("[") else name_list(text)
         case "json":
             return _json(text)
         case "option":
             return _option(text)
         case "text":
             return text
+
+
+def absolute(folder: str, base: Path) -> str:
+    """`folder` as seen from `base`; what is empty or will be refused stays as it is.
+
+    Raises `ValueError` that goes on from the name of the key.
+    """
+    if not folder or folder.startswith(("/", "~")):
+        return folder
+    try:
+        return str(base.absolute() / folder)
+    except OSError:  # whoever started this process has deleted the folder that it is in
+        raise ValueError("must be an absolute path, since the current folder is gone") from None
 
 
 def _number(text: str) -> int | float | str | None:

@@ -6,11 +6,12 @@ from typing import Any, Final, Literal, get_origin
 from pydantic import BaseModel, SecretStr
 
 from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
+from drakkar.settings._values import FullName
 from drakkar.settings.models import RegistrySettings, Settings
 from drakkar.settings.text import KeyPath
 
-Kind = Literal["text", "flag", "number", "json", "option"]
-"""`json`: a map or a list. `option`: anything, in a free-form map."""
+Kind = Literal["text", "folder", "flag", "number", "names", "json", "option"]
+"""`names`: a list of texts. `json`: a map or another list. `option`: anything, in a free-form map."""
 
 REGISTRY: Final[KeyPath] = ("fleet", "registry")
 
@@ -26,11 +27,16 @@ def keys_in(section: KeyPath) -> list[str]:
     return [path[-1] for path in paths if path[:-1] == section]
 
 
+def folder_keys() -> Iterator[tuple[str, ...]]:
+    """The keys that name a folder."""
+    return (path for path, annotation in _walk(Settings, ()) if _kind(path, annotation) == "folder")
+
+
 def kind_of(path: KeyPath) -> Kind:
     """What kind of value the key at `path` wants; `text` for a key that does not exist."""
     for known, annotation in _walk(Settings, ()):
         if path == known:
-            return _kind(annotation)
+            return _kind(known, annotation)
         if get_origin(annotation) is dict and path[: len(known)] == known:
             return "option"
     in_section = path[:2] == REGISTRY and len(path) > 2  # a provider's own, whether or not there is one
@@ -49,11 +55,11 @@ def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple
                 yield (*path, provider), dict
 
 
-def _kind(annotation: Any) -> Kind:
+def _kind(path: tuple[str, ...], annotation: Any) -> Kind:
     if annotation is bool:
         return "flag"
     if annotation in (float, int, int | None):
         return "number"
     if annotation in (str, SecretStr):
-        return "text"
-    return "json"
+        return "folder" if path[-1] == "dir" else "text"
+    return "names" if annotation == tuple[FullName, ...] else "json"

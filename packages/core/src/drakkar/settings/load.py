@@ -1,8 +1,11 @@
 """Read the settings: the file, the environment on top, what the command line says on top of that.
 
-Maps are merged key by key, everything else is replaced. Every error is a `ConfigError` of one line that names
-where the value came from, the key, what is wrong and what to do, and never repeats a value that may be a
-secret. When there are several, it tells the first and how many more.
+Maps are merged key by key, everything else is replaced. A relative folder is one beside the file that names
+it, else one in the current folder; the settings hold its absolute path.
+
+Every error is a `ConfigError` of one line that names where the value came from, the key, what is wrong and
+what to do, and never repeats a value that may be a secret. When there are several, it tells the first and how
+many more.
 """
 
 import os
@@ -18,14 +21,15 @@ from drakkar.errors import ConfigError
 from drakkar.settings._environment import (
     WORKERS_KEY,
     WORKERS_VARIABLE,
+    absolute,
     parse,
     settings_in,
     variable,
 )
-from drakkar.settings._keys import keys_in, known_keys
+from drakkar.settings._keys import folder_keys, keys_in, known_keys
 from drakkar.settings._yaml import read_yaml
 from drakkar.settings.models import Settings
-from drakkar.settings.text import KeyPath, dotted, kind, name_list, nearest, one_line
+from drakkar.settings.text import KeyPath, dotted, kind, nearest, one_line
 
 _COMMAND_LINE = "command line"
 
@@ -54,7 +58,7 @@ def load_settings(
             draft.take_text(path, environ[name], name)
     if WORKERS_VARIABLE in environ:
         path = tuple(WORKERS_KEY.split("."))
-        draft.take_text(path, name_list(environ[WORKERS_VARIABLE]), WORKERS_VARIABLE)
+        draft.take_text(path, environ[WORKERS_VARIABLE], WORKERS_VARIABLE)
     for key, text in (overrides or {}).items():
         draft.take_text(tuple(key.split(".")), text, _COMMAND_LINE)
     return draft.settings()
@@ -73,6 +77,12 @@ class _Draft:
     def take_file(self, file: Path) -> None:
         self.data, lines = read_yaml(file)
         self.origins = {path: f"{one_line(str(file), 500)}, line {line}" for path, line in lines.items()}
+        for *sections, key in folder_keys():
+            inside: Any = self.data
+            for section in sections:
+                inside = inside.get(section) if isinstance(inside, dict) else None
+            if isinstance(inside, dict) and isinstance(folder := inside.get(key), str):
+                inside[key] = absolute(folder, file.parent)
 
     def take_text(self, path: tuple[str, ...], text: str, origin: str) -> None:
         try:

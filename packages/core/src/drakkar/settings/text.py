@@ -1,6 +1,5 @@
 """Words for messages about settings: short, on one line, and never with a value in them."""
 
-import json
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from typing import Final
@@ -65,6 +64,6 @@ def _likeness(key: str, other: str) -> float:
     return SequenceMatcher(None, name, other_name).ratio() * (1 if section == other_section else 0.9)
 
 
-def name_list(text: str) -> str:
-    """The JSON list for names with commas between them, as in `DK_WORKERS=gc,lifecycle`."""
-    return json.dumps([name.strip() for name in text.split(",") if name.strip()])
+def name_list(text: str) -> list[str]:
+    """The names in a text with commas between them, such as `gc,lifecycle`."""
+    return [name.strip() for name in text.split(",") if name.strip()]

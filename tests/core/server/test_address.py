@@ -1,0 +1,36 @@
+"""Where a server cannot listen, in one line that names the key to change."""
+
+import errno
+import socket
+
+import pytest
+from drakkar.errors import ConfigError
+from drakkar.server.address import listen
+
+
+@pytest.mark.parametrize("port", [None, 0, 8080])
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
+def test_an_address_of_another_host_is_named_without_a_port(host: str, port: int | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        listen(host, port)
+
+    reason = "Cannot assign requested address; set it to an address of this host"
+    assert str(caught.value) == f"ui.host: cannot listen on {host}: {reason}"
+
+
+def test_a_name_that_nobody_knows_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"^ui\.host: cannot listen on worker-1\.invalid: .+; set it to"):
+        listen("worker-1.invalid", None)
+
+
+def test_a_port_that_is_not_for_this_user_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: tuple[str, int], **_: object) -> socket.socket:
+        raise OSError(errno.EACCES, f"Permission denied (while attempting to bind on address {address!r})")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    with pytest.raises(ConfigError) as caught:
+        listen("127.0.0.1", 80)
+
+    assert str(caught.value) == (
+        "ui.port: cannot listen on 127.0.0.1:80: Permission denied; choose a port from 1024 on"
+    )
