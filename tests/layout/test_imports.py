@@ -34,6 +34,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "drakkar.leases": ("drakkar.leases", "drakkar.fleet.plugins", *BASICS),
     "drakkar.supervisor.worker": CONTRACTS,
     "drakkar.supervisor": ("drakkar.supervisor", "drakkar.leases", *BASICS),
+    "drakkar.testing": ("drakkar.fleet.none", "drakkar.leases.memory", *BASICS),
     "drakkar.telemetry": ("drakkar.telemetry", "drakkar.fleet.liveness", "drakkar.fleet.provider"),
     "drakkar.settings": (
         "drakkar.settings",

@@ -3,10 +3,26 @@
 import json
 import signal
 
+import pytest
 from drakkar.fleet.testkit import PUBLISHING_CHECKS
+from drakkar.leases.testkit import LEASE_CHECKS
 from support.commands import Drakkar, end_of, wait_for
 
-NAMES = [check.__name__ for check in PUBLISHING_CHECKS]
+READING = ["check_list_shape", "check_age_is_none_or_non_negative"]
+CARDS = [*READING, *(check.__name__ for check in PUBLISHING_CHECKS)]
+LEASES = [check.__name__ for check in LEASE_CHECKS]
+LEASING = """
+from cardbox import Cardbox
+from drakkar.leases.memory import make_lease_backend
+
+
+class Factory:
+    __call__ = staticmethod(Cardbox)
+    lease_backend = staticmethod(make_lease_backend)
+
+
+make = Factory()
+"""
 
 
 def options(drakkar: Drakkar, **more: object) -> str:
@@ -16,16 +32,46 @@ def options(drakkar: Drakkar, **more: object) -> str:
 def test_a_sound_provider_passes_every_check(drakkar: Drakkar) -> None:
     ended = drakkar("testkit", "cardbox", "--options", options(drakkar))
 
-    assert ended.out.splitlines() == [f"ok    {name}" for name in NAMES]
+    assert ended.out.splitlines() == [
+        "cards",
+        *(f"ok    {name}" for name in CARDS),
+        "leases",
+        f"-     {len(LEASES)} checks do not apply: cardbox has no leases",
+        f"{len(CARDS)} passed, 0 failed, {len(LEASES)} do not apply",
+    ]
     assert (ended.status, ended.err) == (0, "")
+
+
+def test_a_provider_without_cards_is_held_to_what_applies(drakkar: Drakkar) -> None:
+    ended = drakkar("testkit", "none")
+
+    assert ended.out.splitlines() == [
+        "cards",
+        *(f"ok    {name}" for name in READING),
+        f"-     {len(PUBLISHING_CHECKS)} checks do not apply: none publishes no cards",
+        "leases",
+        *(f"ok    {name}" for name in LEASES),
+        f"{len(READING) + len(LEASES)} passed, 0 failed, {len(PUBLISHING_CHECKS)} do not apply",
+    ]
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize(("kit", "names"), [("cards", CARDS), ("leases", LEASES)])
+def test_one_kit_can_be_run_alone(kit: str, names: list[str], drakkar: Drakkar) -> None:
+    ended = drakkar("testkit", "none", "--only", kit, "--json")
+
+    results = json.loads(ended.out)
+    assert (ended.status, ended.err) == (0, "")
+    assert [(result["kit"], result["check"]) for result in results] == [(kit, name) for name in names]
+    assert all((result["passed"] is None) == (result["skipped"] is not None) for result in results)
 
 
 def test_a_broken_provider_fails_the_check_of_what_is_broken(drakkar: Drakkar) -> None:
     ended = drakkar("testkit", "cardbox", "--json", "--options", options(drakkar, forgets_to_withdraw=True))
 
-    results = json.loads(ended.out)
+    results = [result for result in json.loads(ended.out) if result["kit"] == "cards"]
     assert (ended.status, ended.err) == (1, "")
-    assert [result["check"] for result in results] == NAMES
+    assert [result["check"] for result in results] == CARDS
     failed = [result["check"] for result in results if not result["passed"]]
     assert "check_withdraw_removes_the_card" in failed
     assert "check_card_comes_back" not in failed
@@ -36,7 +82,6 @@ def test_a_failed_check_is_one_line_that_says_why(drakkar: Drakkar) -> None:
     ended = drakkar("testkit", "cardbox", "--options", options(drakkar, forgets_to_withdraw=True))
 
     lines = ended.out.splitlines()
-    assert len(lines) == len(NAMES)
     (line,) = (line for line in lines if line.startswith("FAIL  check_withdraw_removes_the_card: "))
     assert "expected no card" in line
 
@@ -45,7 +90,7 @@ def test_options_that_the_provider_refuses_fail_every_check(drakkar: Drakkar) ->
     ended = drakkar("testkit", "cardbox", "--options", '{"dir": 7}')
 
     assert ended.status == 1
-    assert f"FAIL  {NAMES[0]}: " in ended.out
+    assert f"FAIL  {CARDS[0]}: " in ended.out
 
 
 def test_a_package_without_a_store_to_test_cannot_be_checked(drakkar: Drakkar) -> None:
@@ -57,11 +102,26 @@ def test_a_package_without_a_store_to_test_cannot_be_checked(drakkar: Drakkar) -
     assert ended.error.startswith("bare cannot be checked: its package needs a module bare.testing")
 
 
+def test_leases_that_cannot_be_checked_are_not_passed_over(drakkar: Drakkar) -> None:
+    testing = "from cardbox.testing import Store"
+    modules = {"leasing/__init__.py": LEASING, "leasing/testing.py": testing}
+    drakkar.install("leasing", {"leasing": "leasing:make"}, modules)
+
+    refused = drakkar("testkit", "leasing", "--options", options(drakkar))
+    ended = drakkar("testkit", "leasing", "--only", "cards", "--options", options(drakkar))
+
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.error.startswith(
+        "leasing has leases, but leasing.testing.Store has no make_lease_backend;"
+    )
+    assert ended.out.splitlines()[-1] == f"{len(CARDS)} passed, 0 failed, 0 do not apply"
+
+
 def test_a_signal_ends_it(drakkar: Drakkar) -> None:
     process = drakkar.start("testkit", "cardbox", "--options", options(drakkar, list_seconds=3600))
     wait_for((drakkar.cards / "list.began").exists)
     process.send_signal(signal.SIGINT)
     ended = end_of(process)
 
-    assert (ended.status, ended.out) == (1, "")
-    assert ended.error == f"interrupted after 0 of {len(NAMES)} checks"
+    assert (ended.status, ended.out) == (1, "cards\n")
+    assert ended.error == f"interrupted after 0 of {len(CARDS) + len(LEASES)} checks"

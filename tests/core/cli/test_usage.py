@@ -78,8 +78,8 @@ def test_every_command_has_a_file_of_its_own() -> None:
         (["testkit"], "the following arguments are required: NAME; see drakkar testkit --help"),
         (["testkit", "cardbox", "--options", "hidden"], "--options must be a JSON object"),
         (["testkit", "cardbox", "--options", "[]"], "--options must be a JSON object"),
-        (["testkit", "nonsense"], "fleet.registry.provider is 'nonsense', and there is no such provider"),
-        (["testkit", "none"], "none cannot be checked: its package needs a module drakkar.testing"),
+        (["testkit", "nonsense"], "NAME is 'nonsense', and there is no such provider"),
+        (["testkit", "cardbox", "--only", "leases"], "cardbox has no leases"),
         (["config", "nonsense"], "argument action: invalid choice: 'nonsense'"),
     ],
 )
