@@ -51,3 +51,10 @@ def _cell(value: Any) -> Text:
     if isinstance(value, Text):
         return value
     return Text("" if value is None else one_line(str(value), _MAX_CELL_CHARS))
+
+
+def seconds(value: object) -> str:
+    """A duration that a worker told, as a cell; empty for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return f"{value:.0f} s" if abs(value) < 1e9 else ""

@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "run": "run one worker until SIGTERM or Ctrl-C",
     "workers": "show the fleet, as a running worker sees it",
     "leases": "show who leads what, or have a leader step down",
+    "supervisor": "show the background workers of a running worker, or which are installed",
     "providers": "show the installed providers, and which do not load and why",
     "config": "show or check the settings in effect",
     "testkit": "hold an installed provider to its promises",

@@ -31,6 +31,8 @@ class Subject:
     ask: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Answer]]
     columns: Sequence[str]
     cells: Callable[[Answer], Sequence[dict[str, Any]]]
+    note: Callable[[Answer], str] = lambda _: ""
+    """What is to be said below the table; empty for nothing."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
@@ -104,6 +106,8 @@ def table(subject: Subject, answer: Answer, most_rows: int | None) -> Table:
     rows = subject.cells(answer)
     shown = make_table(subject.columns, rows[:most_rows])
     hidden = len(rows) - (len(rows) if most_rows is None else most_rows)
-    if hidden > 0:
-        shown.caption = Text(f"and {hidden} more")
+    below = [f"and {hidden} more"] if hidden > 0 else []
+    if note := subject.note(answer):
+        below.append(note)
+    shown.caption = Text("\n".join(below)) if below else None
     return shown

@@ -11,7 +11,7 @@ import httpx
 from drakkar.cli import _watching
 from drakkar.cli._client import Answer, ask, ask_workers, connect, worker_url
 from drakkar.cli._options import settings_from
-from drakkar.cli._output import print_json
+from drakkar.cli._output import print_json, seconds
 from drakkar.cli._signals import run_until_signal, unless
 from drakkar.errors import DrakkarError, UnavailableError
 from drakkar.settings import Settings
@@ -57,8 +57,8 @@ def _rows(answer: Answer) -> Sequence[dict[str, Any]]:
             "lease": row.get("name"),
             "worker": row.get("worker"),
             "token": row.get("token"),
-            "age": _seconds(row.get("age_seconds")),
-            "left": _seconds(row.get("remaining_seconds")),
+            "age": seconds(row.get("age_seconds")),
+            "left": seconds(row.get("remaining_seconds")),
         }
         for row in answer.data["leases"]
         if isinstance(row, dict)
@@ -95,12 +95,6 @@ async def _ask_holder(settings: Settings, url: str, name: str) -> Answer:
             params={"name": name},
             headers={"X-Drakkar-Action": "step-down"},
         )
-
-
-def _seconds(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
-    return f"{value:.0f} s" if abs(value) < 1e9 else ""
 
 
 SUBJECT: Final = _watching.Subject(ask_leases, _COLUMNS, _rows)
