@@ -1,0 +1,230 @@
+"""One script call to Redis: within its time, on the right server, failing in plain words.
+
+The client library is known here and in `_servers` alone.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    NoPermissionError,
+    NoScriptError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from drakkar_redis._servers import Servers, close, execute
+from drakkar_redis.settings import RedisSettings
+
+SHARE_OF_LIMIT: Final = 0.9
+"""How much of the caller's time limit a call takes, so that it can say more than "timed out"."""
+
+_LOGIN: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
+_ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainError, ClusterDownError, OSError)
+"""After these, the next try looks for the server anew. Scripts may be repeated: each says what shall be."""
+
+
+class StoreError(ConnectionError):
+    """The store did not do what it was asked for, or it is not known whether it did. Holds no secret."""
+
+
+class LoginError(StoreError):
+    """The store refuses this user: asking again will not help until somebody changes something."""
+
+
+class WrongKindError(StoreError):
+    """The server is part of a Cluster and was not expected to be, or the other way round."""
+
+
+class Script:
+    """A Lua script. Known to the server by its hash, and sent in full to one that has not seen it."""
+
+    def __init__(self, source: str) -> None:
+        self.source: Final = source
+        self.sha: Final = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+class _Link:
+    """The client of one server, and how many calls are using it."""
+
+    def __init__(self, address: str, client: Redis) -> None:
+        self.address = address
+        self.client = client
+        self.users = 0
+        self.dropped = False
+
+
+class RedisClient:
+    """Runs scripts, each call within `limit_seconds`. Any number at once. Opens nothing until the first."""
+
+    def __init__(self, settings: RedisSettings, limit_seconds: float) -> None:
+        self._settings = settings
+        self._limit_seconds = limit_seconds
+        self._servers = Servers(settings, limit_seconds)
+        self._link: _Link | None = None
+        self._finding = asyncio.Lock()
+        self._closed = False
+        self._dropped: set[_Link] = set()
+
+    async def check(self, script: Script, keys: Sequence[str], args: Sequence[object]) -> None:
+        """Show that the configuration can work. Raises `ValueError` when it certainly cannot, and
+        `StoreError` or `TimeoutError` when that cannot be told now."""
+        try:
+            self._servers.check_files()
+        except OSError as error:
+            raise ValueError(
+                f"ca_file, cert_file, key_file: cannot load the certificates: {error}"
+            ) from error
+        try:
+            await self.run(script, keys, args)
+        except LoginError as error:
+            raise ValueError(f"username, password: {error}") from error
+        except WrongKindError as error:
+            raise ValueError(f"cluster: {error}") from error
+
+    async def run(
+        self, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int = 0
+    ) -> tuple[Any, int]:
+        """Return what the script did, and how many replicas have it, of `replicas` that were waited for.
+
+        A server that turned out to be gone, or not in charge any more, is looked for once more within the
+        same time. Cancelling may or may not have taken effect.
+
+        Raises `TimeoutError` when there is no answer in time, `LoginError`, or another `StoreError`.
+        """
+        limit = asyncio.timeout(self._limit_seconds)
+        try:
+            async with limit:
+                return await self._run(script, keys, args, replicas)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        where = self._settings.address if self._link is None else self._link.address
+        raise TimeoutError(f"{where} did not answer within {self._limit_seconds:g} s")
+
+    async def listen(
+        self, channel: str, subscribed: Callable[[], None], heard: Callable[[bytes], None]
+    ) -> None:
+        """Call `subscribed` each time when the server has confirmed, and `heard` for each message, until the
+        connection, which is one of its own, ends. Always raises: `StoreError`, or that it was cancelled."""
+        try:
+            address, client = await self._servers.connect()
+        except (RedisError, OSError) as error:
+            raise self._told(error, self._settings.address) from None
+        pubsub = client.pubsub()
+        try:
+            await pubsub.subscribe(channel)
+            async for message in pubsub.listen():
+                if message["type"] == "subscribe":
+                    subscribed()
+                elif message["type"] == "message":
+                    heard(message["data"])
+        except (RedisError, OSError) as error:
+            raise self._told(error, address) from None
+        finally:
+            try:
+                await pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's
+            finally:
+                await close(client)
+        raise StoreError(f"{address}: the subscription ended")
+
+    async def close(self) -> None:
+        """End all connections, those in use included. May be called again."""
+        self._closed = True
+        links = [*self._dropped, *([self._link] if self._link else [])]
+        self._link = None
+        self._dropped.clear()
+        for link in links:
+            await close(link.client)
+
+    async def _run(
+        self, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int
+    ) -> tuple[Any, int]:
+        for last_try in (False, True):
+            address = self._settings.address
+            try:
+                link = await self._find()
+                address = link.address
+                link.users += 1
+                try:
+                    return await self._send(link.client, script, keys, args, replicas)
+                except _ELSEWHERE as error:
+                    self._drop(link)
+                    if last_try or isinstance(error, _LOGIN):
+                        raise
+                finally:
+                    link.users -= 1
+                    if link.dropped and not link.users:
+                        self._dropped.discard(link)
+                        await close(link.client)
+            except (RedisError, OSError) as error:
+                if isinstance(error, TimeoutError):
+                    raise  # the deadline's
+                raise self._told(error, address) from None
+        raise AssertionError("the last try returns or raises")
+
+    async def _find(self) -> _Link:
+        async with self._finding:
+            if self._closed:
+                raise StoreError("closed")
+            if self._link is None:
+                self._link = _Link(*await self._servers.connect())
+            return self._link
+
+    def _drop(self, link: _Link) -> None:
+        """Send nothing to it any more; its connections are closed when the last call has ended."""
+        if self._link is link:
+            self._link = None
+        link.dropped = True
+        self._dropped.add(link)
+
+    async def _send(
+        self, client: Redis, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int
+    ) -> tuple[Any, int]:
+        tail = (len(keys), *keys, *args)
+        try:
+            return await self._execute(client, ("EVALSHA", script.sha, *tail), replicas)
+        except NoScriptError:  # restarted, failed over, or flushed
+            return await self._execute(client, ("EVAL", script.source, *tail), replicas)
+
+    async def _execute(self, client: Redis, command: Sequence[Any], replicas: int) -> tuple[Any, int]:
+        if not replicas:
+            return await execute(client, *command), 0
+        # WAIT is about the writes of its own connection.
+        pipeline = client.pipeline(transaction=False)
+        pipeline.execute_command(*command)
+        pipeline.execute_command("WAIT", replicas, max(1, int(500 * self._limit_seconds)))
+        answer, confirmed = await pipeline.execute(raise_on_error=False)
+        for each in (answer, confirmed):
+            if isinstance(each, Exception):
+                raise each
+        return answer, int(confirmed)
+
+    def _told(self, error: Exception, address: str) -> StoreError:
+        """The error in our words. Without its cause, whose text may quote a command that held a secret."""
+        if isinstance(error, StoreError):
+            return error
+        settings = self._settings
+        reason = " ".join(str(error).partition(", with args beginning with")[0].split())[:300]
+        for secret in filter(None, (settings.password, settings.sentinel_password)):
+            reason = reason.replace(secret, "***")
+        text = f"{address}: {reason or type(error).__name__}"
+        if isinstance(error, _LOGIN) or reason.startswith("NOAUTH"):
+            return LoginError(f"{address} refuses the login or the command: {reason}")
+        if isinstance(error, ReadOnlyError):
+            return StoreError(f"{address} is a read-only replica: {reason}")
+        if isinstance(error, AskError) and not settings.cluster:
+            return WrongKindError(f"{address} is part of a Cluster: set it to true")
+        if settings.cluster and isinstance(error, ResponseError) and "cluster support disabled" in reason:
+            return WrongKindError(f"{address} is not part of a Cluster")
+        return StoreError(text)

@@ -1,0 +1,36 @@
+"""The names of everything that a fleet has in Redis."""
+
+from typing import Final
+from urllib.parse import quote
+
+
+class Keys:
+    """Names under one prefix.
+
+    All begin with the prefix as a hash tag, so that a Cluster keeps them on one server, where a script may
+    use them together. Whatever the prefix holds, braces included, is percent-encoded first: no two prefixes
+    meet, and none ends the tag early.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._tag: Final = f"{{{quote(prefix, safe='')}}}"
+        self.cards: Final = f"{self._tag}:cards"
+        """A hash: the card of each worker, by its name."""
+
+        self.published: Final = f"{self._tag}:published"
+        """A sorted set: when each worker published last, in milliseconds of the server's clock."""
+
+        self.token: Final = f"{self._tag}:token"
+        """The newest fencing token of the whole fleet. Never expires."""
+
+        self.names: Final = f"{self._tag}:leases"
+        """A set: the names of leases that somebody may have."""
+
+        self.released: Final = f"{self._tag}:released"
+        """The channel on which the name of a lease is told that was given back."""
+
+        self.lease_prefix: Final = f"{self._tag}:lease:"
+
+    def lease(self, name: str) -> str:
+        """A string with an expiry: who has the lease of that name."""
+        return self.lease_prefix + name

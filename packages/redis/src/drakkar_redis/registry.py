@@ -1,0 +1,129 @@
+"""The provider `redis`: one hash of cards and one sorted set of the times when they were published.
+
+Not guaranteed: that a card outlives the memory of the server, which may be restarted without its data,
+flushed or told to evict; it is back with the next heartbeat. Who may write the keys may publish any card.
+
+Each method is one script call. Ages are differences of two readings of the server's clock.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from drakkar.fleet.provider import PeerCard, PeerCardList, ProviderConfigError, RegistryContext
+
+from drakkar_redis._card_scripts import LIST, PUBLISH, WITHDRAW
+from drakkar_redis._card_text import decode, encode
+from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script, StoreError
+from drakkar_redis._keys import Keys
+from drakkar_redis.settings import read_settings
+
+if TYPE_CHECKING:
+    from drakkar.fleet.provider import EventLogger
+
+_MAX_NAMED: Final = 1024
+_MAX_SHOWN: Final = 200
+_AT_ONCE: Final = 100
+
+
+class RedisRegistry:
+    """Keeps cards in Redis. See `drakkar.fleet.provider.RegistryProvider` for what each method promises.
+
+    A call that the server does not answer within nine tenths of the worker's time limit raises
+    `TimeoutError`; one that fails raises `StoreError`.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Raises `ValueError`, one line, when the options do not hold."""
+        self._settings = read_settings(options)
+        self._keys = Keys(self._settings.prefix)
+        self._prune_ms = 0
+        self._client: RedisClient | None = None
+        self._logger: EventLogger
+        self._named: set[bytes] = set()
+
+    async def start(self, ctx: RegistryContext) -> None:
+        """Ask the server once. One that cannot be reached yet is logged, and asked again at the first
+        publish.
+
+        Raises `ProviderConfigError` when it refuses the login, when certificates cannot be loaded, or when
+        `cluster` is not what the server is.
+        """
+        prune_after = self._settings.prune_after_seconds
+        if prune_after is None:
+            prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
+        self._prune_ms = max(1, round(1000 * min(prune_after, 1e9)))
+        self._logger = ctx.logger
+        client = RedisClient(self._settings, SHARE_OF_LIMIT * getattr(ctx, "timeout_seconds", 5.0))
+        self._client = client
+        try:
+            await client.check(LIST, [self._keys.cards, self._keys.published], [self._prune_ms])
+        except ValueError as error:
+            raise ProviderConfigError(f"fleet.registry.redis.{error}") from error
+        except (StoreError, TimeoutError) as error:
+            ctx.logger.warning("fleet_redis_not_reached", error=str(error))
+
+    async def publish(self, card: dict[str, Any]) -> None:
+        """Raises `ValueError` before the server is asked. Cancelling may or may not have taken effect."""
+        data = encode(card)
+        worker = card.get("worker")
+        if not isinstance(worker, str) or not worker:
+            raise ValueError("the card names no worker, so there is no place for it")
+        await self._run(PUBLISH, worker.encode(), data, self._prune_ms)
+
+    async def list(self) -> PeerCardList:
+        """Return every card; those that were too old are deleted first. The age of a card that somebody put
+        there by hand is None. Cancelling leaves no change but that."""
+        index, blob = await self._run(LIST, self._prune_ms)
+        found: PeerCardList = []
+        for number, (name, data, age_seconds) in enumerate(_entries(index, blob)):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)  # thousands of cards must not stall the loop
+            card = "too_large" if data is None else decode(data)
+            if isinstance(card, dict) and not _belongs(card, name):
+                card = "wrong_name"
+            if isinstance(card, str):
+                self._name_rejected(name, card)
+            else:
+                found.append(PeerCard(card, age_seconds))
+        return found
+
+    async def withdraw(self, worker: str, instance: str) -> None:
+        """Delete the card of `worker` while it holds `instance`; may be repeated."""
+        await self._run(WITHDRAW, worker.encode(), instance.encode())
+
+    async def stop(self) -> None:
+        """Close the connections, waiting for no server. May be called twice, and without `start`."""
+        if self._client is not None:
+            await self._client.close()
+
+    async def _run(self, script: Script, *args: object) -> Any:
+        if self._client is None:
+            raise RuntimeError("the provider has not been started")
+        answer, _ = await self._client.run(script, [self._keys.cards, self._keys.published], args)
+        return answer
+
+    def _name_rejected(self, name: bytes, reason: str) -> None:
+        if name in self._named or len(self._named) >= _MAX_NAMED:
+            return
+        self._named.add(name)
+        text = name.decode(errors="replace")[:_MAX_SHOWN]
+        self._logger.warning(
+            "fleet_card_invalid", file=text if text.isprintable() else ascii(text)[1:-1], reason=reason
+        )
+
+
+def _entries(index: bytes, blob: bytes) -> Iterator[tuple[bytes, bytes | None, float | None]]:
+    """Name, card (None: too large) and age of each entry of a listing."""
+    at = 0
+    for line in index.split(b"\n") if index else ():
+        age_ms, name_size, size = map(int, line.split())
+        name, at = blob[at : at + name_size], at + name_size
+        data, at = (None, at) if size < 0 else (blob[at : at + size], at + size)
+        yield name, data, None if age_ms < 0 else age_ms / 1000
+
+
+def _belongs(card: dict[str, Any], name: bytes) -> bool:
+    """Whether a card is where its worker puts it; a copy must not be a second row of its worker."""
+    worker = card.get("worker")
+    return not isinstance(worker, str) or not worker or worker.encode() == name
