@@ -5,44 +5,69 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import yaml
 from drakkar.settings import Settings
-from drakkar.telemetry.metrics import RegistryMetrics
-from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, SecretStr
 from support.markdown import PAGES, Page, code
-from support.repository import PACKAGES, ROOT
+from support.repository import PACKAGES, ROOT, Module, Package
 
-REGISTRY = Page(ROOT / "docs" / "registry.md")
 CONFIGURATION = Page(ROOT / "docs" / "configuration.md")
 LEVELS = ("debug", "info", "warning", "error")
-EVENT = re.compile(r"fleet_[a-z]+_[a-z_]+")
+EVENT = re.compile(r"(fleet|lease|worker|fanout|supervisor)(_[a-z]+)+")
+METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Summary": "summary"}
+
+every_package = pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 
 
-def test_the_table_of_metrics_is_complete() -> None:
-    registry = CollectorRegistry()
-    RegistryMetrics(registry).watch(lambda _state: 0, lambda: 0.0)
-    real = set()
-    for metric in registry.collect():
-        suffix = "_total" if metric.type == "counter" else ""
-        labels = frozenset(name for sample in metric.samples for name in sample.labels if name != "le")
-        real.add((metric.name + suffix, metric.type, labels))
-    rows = REGISTRY.table("Metric", "Type", "Labels")
+@dataclass(frozen=True)
+class Event:
+    """One event as a module logs it."""
 
-    assert {(code(row["Metric"])[0], row["Type"], frozenset(code(row["Labels"])[:1])) for row in rows} == real
+    name: str
+    levels: tuple[str, ...]
+    """Its level; where the module chooses its event first, the levels of all such calls in it."""
 
-
-def test_the_table_of_log_events_is_complete() -> None:
-    assert sorted(name for name, _ in documented_events()) == sorted(set(events()))
+    fields: frozenset[str]
+    """Those that are certain."""
 
 
-def test_the_table_of_log_events_has_the_levels_of_the_code() -> None:
-    levels = dict(documented_events())
-    wrong = {name: level for name, level in levels_in_code() if levels.get(name) != level}
+def test_the_tables_of_metrics_are_complete() -> None:
+    documented = [
+        (code(row["Metric"])[0], row["Type"], tuple(code(re.sub(r"\(.*?\)", "", row["Labels"]))))
+        for row in documented_rows("Metric", "Type", "Labels")
+    ]
 
-    assert wrong == {}
+    assert sorted(documented) == sorted(metrics())
+
+
+@every_package
+def test_every_log_event_is_in_a_table_with_its_level_and_fields(package: Package) -> None:
+    documented = [
+        (name, row["Level"], {*code(row["Fields"])})
+        for row in documented_rows("Event", "Level", "Fields")
+        for name in code(row["Event"])
+    ]
+    missing = [
+        event
+        for event in events(package)
+        if not any(
+            name == event.name and level in event.levels and event.fields <= fields
+            for name, level, fields in documented
+        )
+    ]
+
+    assert missing == []
+
+
+def test_the_tables_of_log_events_have_no_others() -> None:
+    known = {event.name for package in PACKAGES for event in events(package)}
+    documented = {name for row in documented_rows("Event", "Level") for name in code(row["Event"])}
+
+    assert documented - known == set()
 
 
 def test_the_table_of_variables_is_what_the_models_say() -> None:
@@ -68,12 +93,12 @@ def test_the_table_of_settings_has_the_defaults_of_the_code() -> None:
     assert wrong == {}
 
 
-def documented_events() -> Iterator[tuple[str, str]]:
-    """Every event and its level, from all pages: a package has its own events on its own page."""
+def documented_rows(*columns: str) -> Iterator[dict[str, str]]:
+    """The rows of all tables that have these columns, on all pages: a package has its own on its own page."""
     for page in PAGES:
         for rows in page.tables():
-            if rows and {"Event", "Level"} <= rows[0].keys():
-                yield from ((name, row["Level"]) for row in rows for name in code(row["Event"]))
+            if rows and {*columns} <= rows[0].keys():
+                yield from rows
 
 
 def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -88,29 +113,57 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + name, list(default) if isinstance(default, tuple) else default
 
 
-def nodes() -> Iterator[ast.AST]:
-    """All of the source of all packages."""
+def metrics() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Name, type and labels of every metric that is made anywhere."""
     for package in PACKAGES:
         for module in package.modules():
-            yield from ast.walk(module.tree)
+            for node in ast.walk(module.tree):
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                    continue
+                kind, name = METRICS.get(node.func.id), text_of(node.args[0])
+                if kind and name:
+                    labels = node.args[2].elts if node.args[2:] and isinstance(node.args[2], ast.List) else ()
+                    yield (
+                        name + ("_total" if kind == "counter" else ""),
+                        kind,
+                        tuple(text for label in labels if (text := text_of(label))),
+                    )
 
 
-def event_of(node: ast.AST) -> str | None:
-    """The event name that a node is; None for anything else."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and EVENT.fullmatch(node.value):
-        return node.value
-    return None
+def events(package: Package) -> Iterator[Event]:
+    for module in package.modules():
+        yield from events_of(module)
 
 
-def events() -> Iterator[str]:
-    """Every event name that stands in the source."""
-    yield from filter(None, map(event_of, nodes()))
+def events_of(module: Module) -> Iterator[Event]:
+    """What stands in a logging call; and where a call has its event from elsewhere, whatever else in the
+    module looks like one."""
+    calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call) and is_logging(node)]
+    named: set[str] = set()
+    for call in calls:
+        if name := text_of(call.args[0]):
+            assert isinstance(call.func, ast.Attribute)
+            fields = {keyword.arg for keyword in call.keywords if keyword.arg}
+            yield Event(name, (call.func.attr,), frozenset(fields - {"exc_info"}))
+            named.add(name)
+    chosen = [call for call in calls if not text_of(call.args[0])]
+    levels = tuple(call.func.attr for call in chosen if isinstance(call.func, ast.Attribute))
+    if levels:
+        texts = {text for node in ast.walk(module.tree) if (text := text_of(node))}
+        for text in sorted(texts - named):
+            if EVENT.fullmatch(text):
+                yield Event(text, levels, frozenset())
 
 
-def levels_in_code() -> Iterator[tuple[str, str]]:
-    """The event and the level of every logging call that names its event on the spot."""
-    for node in nodes():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            event = event_of(node.args[0])
-            if event and node.func.attr in LEVELS:
-                yield event, node.func.attr
+def is_logging(call: ast.Call) -> bool:
+    func = call.func
+    return (
+        isinstance(func, ast.Attribute)
+        and func.attr in LEVELS
+        and ast.unparse(func.value).endswith("logger")
+        and bool(call.args)
+    )
+
+
+def text_of(node: ast.AST) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
