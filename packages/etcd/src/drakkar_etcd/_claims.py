@@ -1,0 +1,274 @@
+"""Taking leases and giving them back: transactions on one key per name.
+
+A name is free when it has no key. A grant is one transaction that makes the key, on the etcd lease of this
+process, if there is none, if the number that tokens begin with is the one that we know, and if no later call
+has made it void (see `_session`).
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from drakkar.leases.backend import Held, Lease, LeaseInfo
+
+from drakkar_etcd._client import EtcdClient, EtcdError, UnansweredError
+from drakkar_etcd._records import SCALE, Record, read_record, token_of
+from drakkar_etcd._session import Session
+from drakkar_etcd._wakeups import WakeUps
+from drakkar_etcd._wire import (
+    Folder,
+    Json,
+    compare,
+    decoded,
+    encoded,
+    got,
+    number,
+    revision_of,
+    then_delete,
+    then_get,
+    then_put,
+    transaction,
+)
+
+_TRIES: Final = 6
+_EXPIRING_SECONDS: Final = 0.5
+"""How long etcd takes to delete what has run out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A grant of this process, as the store has it."""
+
+    token: int
+    create_revision: int
+    value: str
+    """The record, as requests and answers have it."""
+
+    lease: int
+    granted_at: float
+
+
+class Claims:
+    """The leases of one process. Every method raises as `EtcdClient.call` does."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        prefix: str,
+        holder: str,
+        session: Session,
+        wakeups: WakeUps,
+        clock: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._folder = Folder(f"{prefix}/leases/")
+        self._base_key = encoded(f"{prefix}/lease-base")
+        self._base = ""
+        self._holder = holder
+        self._session = session
+        self._wakeups = wakeups
+        self._clock = clock
+        self._claims: dict[str, _Claim] = {}
+        self._suspects: dict[str, tuple[int, float]] = {}
+        self._highest = 0
+
+    async def prepare(self) -> None:
+        """Find or make what all tokens begin with."""
+        if not self._base:
+            # As of now, and above all that this process has seen: clocks of hosts differ.
+            now = str(max(round(time.time() * 1000), self._highest // SCALE + 1))
+            request = transaction(
+                [compare(self._base_key, "create", 0)],
+                [{"request_put": {"key": self._base_key, "value": encoded(now)}}],
+                [then_get(self._base_key)],
+            )
+            answer = await self._client.call("/kv/txn", request)
+            found = None if answer.get("succeeded") else got(answer, 0)
+            text = now if found is None else decoded(found.get("value")).decode(errors="replace")
+            if not (text.isascii() and text.isdigit() and len(text) < 16):
+                raise ValueError(f"the key lease-base below the prefix is no number but {text[:50]!r}")
+            self._base = text
+
+    async def acquire(self, name: str) -> Lease | Held:
+        asked_at = self._clock()
+        self._wakeups.asking(name)
+        for _ in range(_TRIES):
+            await self._session.settle(name)
+            await self._session.make(asked_at)
+            await self.prepare()
+            if (answer := await self._try(name)) is not None:
+                return answer
+        raise RuntimeError(f"the lease {name!r} could not be asked for: the store changed under every try")
+
+    async def _try(self, name: str) -> Lease | Held | None:
+        """One transaction; None when it has to be tried again."""
+        key, lease = self._folder.key(name), self._session.id
+        record = Record(self._holder, int(self._base), self._session.ttl_seconds)
+        request = transaction(
+            [
+                compare(key, "create", 0),
+                compare(self._base_key, "value", self._base),
+                self._session.unchanged(),
+            ],
+            [then_put(key, record.encode(), lease)],
+            [then_get(key), then_get(self._base_key), self._session.look()],
+        )
+        try:
+            answer = await self._client.call("/kv/txn", request, repeat=False)
+        except EtcdError as error:
+            if not error.lease_is_gone:
+                raise
+            self._session.forget(lease)
+            return None
+        except UnansweredError:
+            self._session.doubt(name)
+            return None
+        except BaseException:  # cut short: by its time limit, or by whoever asked
+            self._session.doubt(name)
+            raise
+        if not answer.get("succeeded"):
+            return await self._refused(name, answer, lease)
+        token = record.token(revision_of(answer))
+        claim = _Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
+        if token <= self._highest:
+            await self._begin_anew(name, claim)
+            return None
+        return self._grant(name, claim)
+
+    def _grant(self, name: str, claim: _Claim) -> Lease:
+        self._highest = max(self._highest, claim.token)
+        self._claims[name] = claim
+        self._suspects.pop(name, None)
+        self._wakeups.granted(name)
+        return Lease(name, self._holder, claim.token, self._session.ttl_seconds)
+
+    async def _refused(self, name: str, answer: Json, lease: int) -> Lease | Held | None:
+        kv, base = got(answer, 0), got(answer, 1)
+        if kv is None:  # so it was one of the other conditions
+            if base is None or decoded(base.get("value")).decode(errors="replace") != self._base:
+                self._base = ""
+            await self._session.adopt(got(answer, 2))
+            return None
+        record = read_record(kv)
+        if record is not None and number(kv.get("lease")):
+            if record.holder != self._holder:
+                self._highest = max(self._highest, token_of(kv, record))
+                self._suspects.pop(name, None)
+                self._wakeups.refused(name, revision_of(answer))
+                return Held(record.holder, record.ttl_seconds)
+            if number(kv.get("lease")) == lease:  # the answer to an earlier try was lost
+                return self._grant(name, self._claim_of(name, kv, record))
+        return await self._suspect(name, kv, answer)
+
+    async def _suspect(self, name: str, kv: Json, answer: Json) -> Held | None:
+        """A record that nobody can read, that will never run out, or that hangs on a former lease of ours."""
+        mod, now = number(kv["mod_revision"]), self._clock()
+        seen_mod, seen_at = self._suspects.get(name, (0, 0.0))
+        if seen_mod != mod:
+            seen_at = now
+            self._suspects[name] = mod, now
+        if (left := seen_at + self._session.ttl_seconds - now) <= 0:
+            key = self._folder.key(name)
+            await self._client.call("/kv/txn", transaction([compare(key, "mod", mod)], [then_delete(key)]))
+            return None
+        self._wakeups.refused(name, revision_of(answer))
+        record = read_record(kv)
+        if record is None or record.holder == self._holder:
+            return Held(None, left)
+        return Held(record.holder, left)
+
+    async def _begin_anew(self, name: str, claim: _Claim) -> None:
+        """The store was set back to an earlier state of its own: a token would come a second time. Give that
+        back, and have tokens begin from now."""
+        await self._delete(name, claim)
+        now = str(max(round(time.time() * 1000), self._highest // SCALE + 1))
+        request = transaction(
+            [compare(self._base_key, "value", self._base)],
+            [{"request_put": {"key": self._base_key, "value": encoded(now)}}],
+        )
+        await self._client.call("/kv/txn", request)
+        self._base = ""
+
+    async def renewed(self, leases: Iterable[Lease]) -> tuple[list[Lease], list[Lease]]:
+        """Which of `leases` are still ours, by one reading of all names, and which are not."""
+        found = {kv["key"]: kv for kv in await self._read()}
+        kept: list[Lease] = []
+        lost: list[Lease] = []
+        for lease in leases:
+            kv = found.get(self._folder.key(lease.name))
+            claim = self._claims.get(lease.name)
+            if claim is None or claim.token != lease.token:
+                claim = None if kv is None else self._found(lease.name, kv)
+            (kept if kv is not None and _is(kv, claim, self._session.id, lease) else lost).append(lease)
+        return kept, lost
+
+    async def release(self, name: str, token: int | None) -> None:
+        """Delete the key of our grant `token`, or of whatever grant we have."""
+        await self._session.settle(name)
+        claim = self._claims.get(name)
+        if claim is None or claim.token != token:
+            answer = await self._client.call("/kv/range", {"key": self._folder.key(name)})
+            kv = next(iter(answer.get("kvs", ())), None)
+            claim = None if kv is None else self._found(name, kv)
+            if claim is None or token not in (None, claim.token):
+                return
+        await self._delete(name, claim)
+        if self._claims.get(name) is claim:
+            del self._claims[name]
+
+    async def _delete(self, name: str, claim: _Claim) -> None:
+        # The value as well: in a store that lost its data, another's grant may have the same revision.
+        key = self._folder.key(name)
+        same = [
+            compare(key, "create", claim.create_revision),
+            {**compare(key, "value", ""), "value": claim.value},
+        ]
+        await self._client.call("/kv/txn", transaction(same, [then_delete(key)]))
+
+    async def rows(self) -> list[LeaseInfo]:
+        """Every name. Times are known for our own."""
+        now = self._clock()
+        left = max(0.0, self._session.renewed_at + self._session.ttl_seconds - now)
+        rows = []
+        for kv in await self._read():
+            name, record = self._folder.name(kv["key"]), read_record(kv)
+            if name is None:
+                continue
+            if record is None:
+                rows.append(LeaseInfo(name, None, None, None, None))
+                continue
+            token, claim = token_of(kv, record), self._claims.get(name)
+            ours = claim is not None and claim.token == token and record.holder == self._holder
+            age = max(0.0, now - claim.granted_at) if ours and claim is not None else None
+            rows.append(LeaseInfo(name, record.holder, token, age, left if ours else None))
+        return rows
+
+    async def _read(self) -> list[Json]:
+        kvs: list[Json] = (await self._client.call("/kv/range", self._folder.range)).get("kvs", [])
+        return kvs
+
+    def _found(self, name: str, kv: Json) -> _Claim | None:
+        """Our grant in a key; None when it is not ours."""
+        record = read_record(kv)
+        return None if record is None or record.holder != self._holder else self._claim_of(name, kv, record)
+
+    def _claim_of(self, name: str, kv: Json, record: Record) -> _Claim:
+        token = token_of(kv, record)
+        known = self._claims.get(name)
+        if known is not None and known.token == token:
+            return known
+        created, lease = number(kv["create_revision"]), number(kv.get("lease"))
+        return _Claim(token, created, kv["value"], lease, self._clock())
+
+
+def _is(kv: Json, claim: _Claim | None, session: int, lease: Lease) -> bool:
+    """Whether the key holds that very grant: nobody overwrote it, took it off its lease, or made it anew."""
+    return (
+        claim is not None
+        and claim.token == lease.token
+        and session != 0
+        and number(kv.get("lease")) == claim.lease == session
+        and number(kv["create_revision"]) == claim.create_revision
+        and kv.get("value") == claim.value
+    )

@@ -1,0 +1,97 @@
+"""How keys, names and values look in requests and answers of etcd's JSON gateway: arithmetic only.
+
+Everything in bytes is base64, every 64-bit number is text, and what is zero, empty or false is left out.
+"""
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+Json = Mapping[str, Any]
+
+
+def encoded(data: str | bytes) -> str:
+    """`data` as a request has it. Raises `UnicodeEncodeError` for half a character."""
+    return b64encode(data.encode() if isinstance(data, str) else data).decode()
+
+
+def decoded(text: object) -> bytes:
+    """The bytes of a field of an answer; none when it was left out."""
+    return b64decode(text) if isinstance(text, str) else b""
+
+
+def number(text: object) -> int:
+    """A number of an answer; 0 when it was left out."""
+    return int(text) if isinstance(text, str | int) else 0
+
+
+def revision_of(answer: Json) -> int:
+    """The revision that the store had when it answered."""
+    return number(answer["header"]["revision"])
+
+
+class Folder:
+    """The keys that begin with `path`, one for each name.
+
+    Names are written with percent signs, so that any of them comes back as it was, none leads out of the
+    folder, and all can be read and typed in a shell.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = path
+        data = path.encode()
+        self.range: Final = {"key": encoded(data), "range_end": encoded(data[:-1] + bytes([data[-1] + 1]))}
+
+    def key(self, name: str) -> str:
+        """The key of `name` as a request has it. Raises `UnicodeEncodeError` for half a character."""
+        return encoded(self.path + quote(name, safe=""))
+
+    def name(self, key: object) -> str | None:
+        """Whose key this is; None for one that none of us wrote."""
+        tail = decoded(key)[len(self.path.encode()) :]
+        try:
+            text = tail.decode("ascii")
+            name = unquote(text, errors="strict")
+        except ValueError:
+            return None
+        return name if name and quote(name, safe="") == text else None
+
+    def shown(self, key: object) -> str:
+        """The part of the key after the folder, for a log line."""
+        tail = decoded(key)[len(self.path.encode()) :].decode(errors="backslashreplace")
+        return tail if tail.isprintable() else ascii(tail)[1:-1]
+
+
+def put(key: str, value: str | bytes, lease: int) -> Json:
+    return {"key": key, "value": encoded(value), "lease": str(lease)}
+
+
+def compare(key: str, target: str, wanted: int | str) -> Json:
+    """That `target` of a key is `wanted`: `create`, `mod` (0 means that there is no such key) or `value`."""
+    field, given = f"{target}_revision", str(wanted)
+    if target == "value":
+        field, given = "value", encoded(str(wanted))
+    return {"key": key, "target": target.upper(), "result": "EQUAL", field: given}
+
+
+def transaction(conditions: Iterable[Json], then: Iterable[Json], otherwise: Iterable[Json] = ()) -> Json:
+    return {"compare": [*conditions], "success": [*then], "failure": [*otherwise]}
+
+
+def then_put(key: str, value: str | bytes, lease: int) -> Json:
+    return {"request_put": put(key, value, lease)}
+
+
+def then_delete(key: str) -> Json:
+    return {"request_delete_range": {"key": key}}
+
+
+def then_get(key: str) -> Json:
+    return {"request_range": {"key": key}}
+
+
+def got(answer: Json, index: int) -> Json | None:
+    """What the `index`-th read of a transaction found; None when there is no such key."""
+    found: list[Json] = answer["responses"][index].get("response_range", {}).get("kvs", [])
+    return found[0] if found else None
