@@ -79,6 +79,9 @@ class Etcd(ServerProcess):
     def delete(self, key: str) -> None:
         self.call("/kv/deleterange", {"key": b64(key)})
 
+    def delete_all(self) -> None:
+        self.call("/kv/deleterange", {"key": b64(b"\0"), "range_end": b64(b"\0")})
+
     def revoke(self, lease: int | str) -> None:
         self.call("/lease/revoke", {"ID": str(lease)})
 
