@@ -11,25 +11,20 @@ from typing import Any, Final
 from redis.asyncio import Redis
 from redis.exceptions import (
     AskError,
-    AuthenticationError,
-    AuthorizationError,
     ClusterDownError,
-    NoPermissionError,
     NoScriptError,
     ReadOnlyError,
     RedisError,
-    ResponseError,
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from drakkar_redis._servers import Servers, close, execute
+from drakkar_redis._servers import LOGIN_ERRORS, Servers, close, execute
 from drakkar_redis.settings import RedisSettings
 
 SHARE_OF_LIMIT: Final = 0.9
 """How much of the caller's time limit a call takes, so that it can say more than "timed out"."""
 
-_LOGIN: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainError, ClusterDownError, OSError)
 """After these, the next try looks for the server anew. Scripts may be repeated: each says what shall be."""
 
@@ -160,7 +155,7 @@ class RedisClient:
                     return await self._send(link.client, script, keys, args, replicas)
                 except _ELSEWHERE as error:
                     self._drop(link)
-                    if last_try or isinstance(error, _LOGIN):
+                    if last_try or isinstance(error, LOGIN_ERRORS):
                         raise
                 finally:
                     link.users -= 1
@@ -219,12 +214,12 @@ class RedisClient:
         for secret in filter(None, (settings.password, settings.sentinel_password)):
             reason = reason.replace(secret, "***")
         text = f"{address}: {reason or type(error).__name__}"
-        if isinstance(error, _LOGIN) or reason.startswith("NOAUTH"):
+        if isinstance(error, LOGIN_ERRORS) or reason.startswith("NOAUTH"):
             return LoginError(f"{address} refuses the login or the command: {reason}")
         if isinstance(error, ReadOnlyError):
             return StoreError(f"{address} is a read-only replica: {reason}")
         if isinstance(error, AskError) and not settings.cluster:
             return WrongKindError(f"{address} is part of a Cluster: set it to true")
-        if settings.cluster and isinstance(error, ResponseError) and "cluster support disabled" in reason:
+        if settings.cluster and "cluster support disabled" in reason:
             return WrongKindError(f"{address} is not part of a Cluster")
         return StoreError(text)

@@ -28,6 +28,7 @@ ACQUIRE: Final = Script(
 local key, counter, names = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl_ms, name = ARGV[1], ARGV[2], ARGV[3]
 local token, taken, holder, record_ms = read(key)
+if taken then redis.pcall('SADD', names, name) end  -- the set may have been lost alone
 if token and holder == me then
     redis.call('PEXPIRE', key, ttl_ms)
     return {1, token}
@@ -63,26 +64,28 @@ a ttl."""
 
 RENEW: Final = Script(
     """
-local me, ttl_ms, kept = ARGV[1], ARGV[2], {}
-for first = 1, #KEYS, 1000 do
-    local last = math.min(first + 999, #KEYS)
+local me, ttl_ms, after, kept = ARGV[1], ARGV[2], #ARGV[3] + 1, {}
+for first = 2, #KEYS, 1000 do
+    local last, names = math.min(first + 999, #KEYS), {}
     for at, value in ipairs(redis.call('MGET', unpack(KEYS, first, last))) do
         local number = first + at - 1
         local token, holder
         if value then token, holder = string.match(value, '^(%d+):%d+:%d+:(.+)$') end
         if token == ARGV[number + 2] and holder == me then
             redis.call('PEXPIRE', KEYS[number], ttl_ms)
-            kept[number] = '1'
+            names[#names + 1] = string.sub(KEYS[number], after)
+            kept[#kept + 1] = '1'
         else
-            kept[number] = '0'
+            kept[#kept + 1] = '0'
         end
     end
+    if #names > 0 then redis.call('SADD', KEYS[1], unpack(names)) end  -- it may have been lost alone
 end
 return table.concat(kept)
 """
 )
-"""Keys: leases. Arguments: holder, ttl in milliseconds, the token of each. Returns a 1 for each that was
-kept and a 0 for each that is not ours."""
+"""Keys: names, leases. Arguments: holder, ttl in milliseconds, what lease keys begin with, the token of
+each. Returns a 1 for each that was kept and a 0 for each that is not ours."""
 
 RELEASE: Final = Script(
     _READ

@@ -13,8 +13,8 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 
 from drakkar_redis._keys import Keys
 from drakkar_redis.settings import Host, RedisSettings, shown
@@ -23,6 +23,7 @@ MAX_CONNECTIONS: Final = 32
 """More than the keeper asks for at once, so that a renewal stands in no line."""
 
 CLOSE_SECONDS: Final = 1.0
+LOGIN_ERRORS: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _KEEP: Final[dict[str, Any]] = {
     # One try: a repeated command may count twice, and only the caller knows how long it may take.
     "retry": Retry(NoBackoff(), 0),
@@ -65,18 +66,22 @@ class Servers:
 
     async def _ask(self, ask: "Callable[[Host], Awaitable[Host | None]]") -> Host:
         reasons = []
+        refused: RedisError | None = None
         for host in list(self._asked):
             try:
                 async with asyncio.timeout(self._ask_seconds):
                     found = await ask(host)
             except (RedisError, OSError) as error:  # a time-out is an OSError
                 reasons.append(f"{shown(host)}: {str(error) or 'no answer'}")
+                refused = error if isinstance(error, LOGIN_ERRORS) else refused
                 continue
             if found is not None:
                 self._asked.remove(host)
                 self._asked.insert(0, host)
                 return found
             reasons.append(f"{shown(host)} knows of none")
+        if refused is not None:
+            raise refused
         raise RedisConnectionError(f"no master found ({'; '.join(reasons)})")
 
     async def _ask_sentinel(self, host: Host) -> Host | None:

@@ -26,8 +26,9 @@ class WakeUps:
         self._channel = channel
         self._logger = logger
         self._task: asyncio.Task[None] | None = None
-        self._confirmed = asyncio.Event()
+        self._tried = asyncio.Event()
         self._waiters: dict[asyncio.Event, frozenset[bytes]] = {}
+        self._hears = False
         self._stopped = False
         self._told = False
         self._failures = 0
@@ -35,10 +36,10 @@ class WakeUps:
     @property
     def hears(self) -> bool:
         """Whether the server has confirmed that it will tell."""
-        return self._confirmed.is_set()
+        return self._hears
 
     async def ready(self, limit_seconds: float) -> None:
-        """Return when the server has confirmed, or after `limit_seconds`."""
+        """Return when the server has confirmed or refused, or after `limit_seconds`."""
         if self._stopped:
             return
         if self._task is None or self._task.done():
@@ -46,7 +47,7 @@ class WakeUps:
         limit = asyncio.timeout(limit_seconds)
         try:
             async with limit:
-                await self._confirmed.wait()
+                await self._tried.wait()
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -71,7 +72,8 @@ class WakeUps:
             try:
                 await self._listen(self._channel, self._subscribed, self._heard)
             except StoreError as error:
-                self._confirmed.clear()
+                self._hears = False
+                self._tried.set()
                 if not self._told:
                     self._told = True
                     self._logger.info("lease_notices_unavailable", error=str(error))
@@ -82,7 +84,8 @@ class WakeUps:
     def _subscribed(self) -> None:
         self._failures = 0
         self._told = False
-        self._confirmed.set()
+        self._hears = True
+        self._tried.set()
         for event in self._waiters:  # what was published before this moment was not heard
             event.set()
 

@@ -98,8 +98,8 @@ class RedisLeases:
         foreign = [lease for lease in leases if lease.holder != ctx.holder]
         if not asked:
             return Renewal(lost=foreign)
-        keys = [self._keys.lease(lease.name) for lease in asked]
-        args = [ctx.holder, self._ttl_ms, *(lease.token for lease in asked)]
+        keys = [self._keys.names, *(self._keys.lease(lease.name) for lease in asked)]
+        args = [ctx.holder, self._ttl_ms, self._keys.lease_prefix, *(lease.token for lease in asked)]
         replicas = self._settings.min_replicas
         answer, confirmed = await self._client.run(RENEW, keys, args, replicas)
         kept, lost = [], foreign

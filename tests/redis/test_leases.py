@@ -1,0 +1,311 @@
+"""Leases in Redis: what is stored, what garbage does, how waiting is woken."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from drakkar.leases.backend import Held, Lease
+from drakkar.leases.testkit import make_context
+from drakkar_redis._keys import Keys
+from drakkar_redis.leases import RedisLeases
+from support.log import RecordingLogger
+from support.redis_servers import RedisServer
+from support.tcp_proxy import proxy_to
+from support.waiting import until
+
+KEYS = Keys("drakkar")
+NAME = "gc-leader"
+KEY = KEYS.lease(NAME)
+TTL = 10.0
+MakeBackend = Callable[..., Awaitable[RedisLeases]]
+
+
+@pytest.fixture
+async def make(server: RedisServer) -> AsyncIterator[MakeBackend]:
+    """Makes started backends of workers; they are stopped in the end."""
+    made: list[RedisLeases] = []
+
+    async def start(
+        worker: str = "worker-1",
+        url: str = "",
+        ttl_seconds: float = TTL,
+        logger: RecordingLogger | None = None,
+        **options: object,
+    ) -> RedisLeases:
+        backend = RedisLeases({"url": url or server.url, **options})
+        made.append(backend)
+        await backend.start(make_context(worker, logger=logger, ttl_seconds=ttl_seconds))
+        return backend
+
+    yield start
+    for backend in made:
+        await backend.stop()
+
+
+async def grant(backend: RedisLeases, name: str = NAME) -> Lease:
+    answer = await backend.acquire(name)
+    assert isinstance(answer, Lease), answer
+    return answer
+
+
+async def refusal(backend: RedisLeases, name: str = NAME) -> Held:
+    answer = await backend.acquire(name)
+    assert isinstance(answer, Held), answer
+    return answer
+
+
+async def test_a_refusal_says_whose_it_is_and_what_is_left_by_the_servers_clock(make: MakeBackend) -> None:
+    holder = (await grant(await make("worker-1"))).holder
+
+    answer = await refusal(await make("worker-2", ttl_seconds=1))
+
+    assert answer.holder == holder
+    assert answer.retry_after_seconds is not None
+    assert TTL - 5 < answer.retry_after_seconds <= TTL
+
+
+async def test_a_token_is_never_below_the_servers_clock(server: RedisServer, make: MakeBackend) -> None:
+    backend = await make()
+    seconds, micros = map(int, server.command("TIME"))
+
+    token = (await grant(backend)).token
+
+    assert token >= seconds * 1_000_000 + micros
+    assert int(server.command("GET", KEYS.token)) == token
+    assert server.command("PTTL", KEYS.token) == -1
+
+
+async def test_tokens_go_on_counting_when_the_clock_is_behind_them(
+    server: RedisServer, make: MakeBackend
+) -> None:
+    ahead = 4_000_000_000_000_000
+    server.command("SET", KEYS.token, ahead)
+    backend = await make()
+
+    tokens = [(await grant(backend, f"{NAME}-{number}")).token for number in range(3)]
+
+    assert tokens == [ahead + 1, ahead + 2, ahead + 3]
+
+
+@pytest.mark.parametrize("garbage", [b"", b"x", b"nan", b"inf", b"-5", b"1e300", b"9007199254740992", b"5.5"])
+async def test_a_counter_that_is_garbage_starts_at_the_clock(
+    garbage: bytes, server: RedisServer, make: MakeBackend
+) -> None:
+    server.command("SET", KEYS.token, garbage)
+
+    token = (await grant(await make())).token
+
+    assert token == pytest.approx(time.time() * 1e6, abs=600e6)
+    assert int(server.command("GET", KEYS.token)) == token
+
+
+async def test_a_counter_of_another_kind_is_replaced(server: RedisServer, make: MakeBackend) -> None:
+    server.command("HSET", KEYS.token, "x", "y")
+
+    token = (await grant(await make())).token
+
+    assert int(server.command("GET", KEYS.token)) == token
+
+
+GARBAGE: list[tuple[str | bytes, ...]] = [
+    ("SET", KEY, ""),
+    ("SET", KEY, b"\xff\x00"),
+    ("SET", KEY, "12:34:56:"),
+    ("SET", KEY, "12:34:worker-9/0"),
+    ("SET", KEY, "x" * 100_000),
+    ("HSET", KEY, "x", "y"),
+    ("RPUSH", KEY, "x"),
+    ("SET", KEY, "garbage", "PX", "86400000"),
+]
+
+
+@pytest.mark.parametrize("words", GARBAGE, ids=lambda words: repr(words)[:60])
+async def test_garbage_counts_as_held_until_it_was_there_for_a_ttl(
+    words: tuple[str | bytes, ...], server: RedisServer, make: MakeBackend
+) -> None:
+    one, two = await make("worker-1", ttl_seconds=1), await make("worker-2", ttl_seconds=1)
+    server.command(*words)
+
+    for backend in (one, two, one):
+        answer = await refusal(backend)
+        assert answer.holder is None
+        assert answer.retry_after_seconds is not None
+        assert answer.retry_after_seconds <= 1
+    (row,) = await one.list()
+    assert (row.name, row.holder, row.token, row.age_seconds) == (NAME, None, None, None)
+
+    await asyncio.sleep(1.05)
+    assert isinstance(await one.acquire(NAME), Lease)
+
+
+async def test_a_record_without_an_end_is_given_its_holders(server: RedisServer, make: MakeBackend) -> None:
+    one, two = await make("worker-1"), await make("worker-2", ttl_seconds=1)
+    lease = await grant(one)
+    server.command("PERSIST", KEY)
+
+    answer = await refusal(two)
+
+    assert answer.holder == lease.holder
+    assert answer.retry_after_seconds == TTL
+    assert 0 < server.command("PTTL", KEY) <= TTL * 1000
+
+
+async def test_a_renewal_gives_a_record_its_end_back(server: RedisServer, make: MakeBackend) -> None:
+    backend = await make()
+    lease = await grant(backend)
+    server.command("PERSIST", KEY)
+
+    assert len((await backend.renew([lease])).kept) == 1
+
+    assert 0 < server.command("PTTL", KEY) <= TTL * 1000
+
+
+async def test_one_call_renews_all(server: RedisServer, make: MakeBackend) -> None:
+    backend = await make()
+    leases = [await grant(backend, f"{NAME}-{number}") for number in range(1500)]
+    await backend.renew(leases)
+    server.command("DEL", KEYS.lease(f"{NAME}-1200"))
+    server.command("CONFIG", "RESETSTAT")
+
+    renewal = await backend.renew(leases)
+
+    with server.client() as client:
+        assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+    assert [lease.name for lease in renewal.lost] == [f"{NAME}-1200"]
+    assert len(renewal.kept) == 1499
+
+
+async def test_names_of_leases_that_ran_out_do_not_pile_up(server: RedisServer, make: MakeBackend) -> None:
+    backend = await make()
+    for number in range(100):
+        await grant(backend, f"once-{number}")
+        server.command("DEL", KEYS.lease(f"once-{number}"))  # as if it had run out
+
+    assert server.command("SCARD", KEYS.names) < 20
+    assert await backend.list() == []
+    assert server.command("SCARD", KEYS.names) == 0
+
+
+async def test_a_waiting_worker_is_told_without_asking(server: RedisServer, make: MakeBackend) -> None:
+    one, two = await make("worker-1"), await make("worker-2")
+    lease = await grant(one)
+    await refusal(two)
+    waiting = asyncio.create_task(two.wait([NAME], 30))
+    await until(lambda: server.command("PUBSUB", "NUMSUB", KEYS.released)[1] == 1)
+    await asyncio.sleep(0.3)
+    server.command("CONFIG", "RESETSTAT")
+    await asyncio.sleep(1.2)
+    with server.client() as client:
+        assert "cmdstat_evalsha" not in client.info("commandstats")  # it does not poll meanwhile
+
+    await one.release(NAME, lease.token)
+
+    assert await waiting == {NAME}
+
+
+async def test_a_wait_ends_when_the_lease_runs_out(make: MakeBackend) -> None:
+    one, two = await make("worker-1", ttl_seconds=1), await make("worker-2")
+    await grant(one)
+    await refusal(two)
+    began = time.monotonic()
+
+    assert await two.wait([NAME], 30) == {NAME}
+
+    assert 0.5 < time.monotonic() - began < 10
+
+
+async def test_a_lost_wake_up_costs_time_only(server: RedisServer, make: MakeBackend) -> None:
+    """The message goes out while the subscription is cut: it is subscribed anew, and the store is looked
+    at."""
+    with proxy_to(server.port) as proxy:
+        one, two = await make("worker-1"), await make("worker-2", url=f"redis://127.0.0.1:{proxy.port}")
+        lease = await grant(one)
+        await refusal(two)
+        waiting = asyncio.create_task(two.wait([NAME], 30))
+        await until(lambda: server.command("PUBSUB", "NUMSUB", KEYS.released)[1] == 1)
+        server.command("CLIENT", "KILL", "TYPE", "pubsub")
+
+        await one.release(NAME, lease.token)
+
+        async with asyncio.timeout(10):
+            assert await waiting == {NAME}
+
+
+async def test_without_the_right_to_listen_a_wait_looks_instead(
+    server: RedisServer, make: MakeBackend
+) -> None:
+    server.command("ACL", "SETUSER", "deaf", "on", ">secret", "~*", "resetchannels", "+@all")
+    log = RecordingLogger()
+    one = await make("worker-1")
+    two = await make("worker-2", logger=log, username="deaf", password="secret")
+    lease = await grant(one)
+    await refusal(two)
+    waiting = asyncio.create_task(two.wait([NAME], 30))
+    await until(lambda: bool(log.named("lease_notices_unavailable")))
+
+    await one.release(NAME, lease.token)
+
+    async with asyncio.timeout(10):
+        assert await waiting == {NAME}
+    server.command("ACL", "DELUSER", "deaf")
+
+
+async def test_a_release_works_without_the_right_to_tell(server: RedisServer, make: MakeBackend) -> None:
+    server.command("ACL", "SETUSER", "mute", "on", ">secret", "~*", "resetchannels", "+@all")
+    backend = await make(username="mute", password="secret")
+    lease = await grant(backend)
+
+    await backend.release(NAME, lease.token)
+
+    assert server.command("EXISTS", KEY) == 0
+    server.command("ACL", "DELUSER", "mute")
+
+
+@pytest.mark.parametrize("name", ["a", "x" * 200, "größe/検索", "a:b{c}*?[d]", "\x00\n\r", " "])
+async def test_a_name_is_listed_as_it_is(name: str, make: MakeBackend) -> None:
+    backend = await make()
+    lease = await grant(backend, name)
+
+    (row,) = await backend.list()
+
+    assert (row.name, row.holder, row.token) == (name, lease.holder, lease.token)
+    assert row.age_seconds == pytest.approx(0, abs=5)
+    assert row.remaining_seconds == pytest.approx(TTL, abs=5)
+
+
+async def test_fleets_of_two_prefixes_do_not_compete(make: MakeBackend) -> None:
+    one, two = await make("worker-1", prefix="a"), await make("worker-2", prefix="a:lease")
+
+    await grant(one)
+    await grant(two)
+
+    assert (len(await one.list()), len(await two.list())) == (1, 1)
+
+
+async def test_no_task_is_left_after_a_stop(make: MakeBackend) -> None:
+    before = asyncio.all_tasks()
+    one, two = await make("worker-1"), await make("worker-2")
+    await grant(one)
+    await refusal(two)
+    await two.wait([NAME], 0.1)
+
+    for backend in (one, two):
+        await backend.stop()
+        await backend.stop()
+
+    assert asyncio.all_tasks() == before
+
+
+async def test_the_list_is_whole_again_after_its_index_was_lost(
+    server: RedisServer, make: MakeBackend
+) -> None:
+    one, two = await make("worker-1"), await make("worker-2")
+    leases = [await grant(one, f"{NAME}-{number}") for number in range(3)]
+    server.command("DEL", KEYS.names)
+    await refusal(two, leases[0].name)
+    assert [row.name for row in await two.list()] == [leases[0].name]
+
+    await one.renew(leases)
+
+    assert sorted(row.name for row in await two.list()) == [lease.name for lease in leases]

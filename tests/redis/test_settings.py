@@ -1,0 +1,172 @@
+"""Options: what is understood, what is refused, and that no secret is shown."""
+
+from typing import Any
+
+import pytest
+from drakkar_redis import make_registry
+from drakkar_redis.settings import read_settings
+
+URL = "redis://10.0.0.1:6379/0"
+SENTINELS = {"sentinels": ["10.0.0.1:26379", "10.0.0.2"], "service_name": "fleet-master"}
+
+
+def test_it_needs_no_more_than_a_url() -> None:
+    settings = read_settings({"url": URL})
+
+    assert (settings.hosts, settings.db, settings.prefix) == ((("10.0.0.1", 6379),), 0, "drakkar")
+    assert not settings.tls
+    assert settings.address == "redis://10.0.0.1:6379"
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "db"),
+    [
+        ("redis://example.org", (("example.org", 6379),), 0),
+        ("redis://example.org/", (("example.org", 6379),), 0),
+        ("redis://example.org:7000/3", (("example.org", 7000),), 3),
+        ("redis://example.org?db=3", (("example.org", 6379),), 3),
+        ("redis://[::1]:7000", (("::1", 7000),), 0),
+        ("redis://[fe80::1%eth0]", (("fe80::1%eth0", 6379),), 0),
+    ],
+)
+def test_it_takes_an_address_apart(url: str, hosts: tuple[tuple[str, int], ...], db: int) -> None:
+    settings = read_settings({"url": url})
+
+    assert (settings.hosts, settings.db) == (hosts, db)
+
+
+def test_it_takes_a_login_out_of_the_url() -> None:
+    settings = read_settings({"url": "rediss://me:p%40ss%2Fw%23rd%3A@example.org"})
+
+    assert (settings.username, settings.password, settings.tls) == ("me", "p@ss/w#rd:", True)
+
+
+def test_it_takes_a_password_without_a_user() -> None:
+    settings = read_settings({"url": "redis://:secret@example.org"})
+
+    assert (settings.username, settings.password) == ("", "secret")
+
+
+def test_an_option_wins_over_the_url() -> None:
+    settings = read_settings({"url": "redis://me:old@example.org", "password": "new"})
+
+    assert (settings.username, settings.password) == ("me", "new")
+
+
+def test_it_knows_a_socket() -> None:
+    settings = read_settings({"url": "unix://me:secret@/run/redis%20one.sock?db=2"})
+
+    assert (settings.path, settings.db, settings.password) == ("/run/redis one.sock", 2, "secret")
+    assert settings.address == "unix:///run/redis one.sock"
+
+
+def test_it_knows_sentinels() -> None:
+    settings = read_settings(SENTINELS)
+
+    assert settings.sentinels == (("10.0.0.1", 26379), ("10.0.0.2", 26379))
+    assert read_settings({**SENTINELS, "sentinels": "10.0.0.1:26379, 10.0.0.2"}) == settings
+
+
+def test_it_knows_several_servers_of_a_cluster() -> None:
+    settings = read_settings({"url": "redis://:secret@a:7000,b:7001,[::1]:7002", "cluster": True})
+
+    assert settings.hosts == (("a", 7000), ("b", 7001), ("::1", 7002))
+    assert settings.cluster
+
+
+def test_digits_of_an_environment_variable_are_text() -> None:
+    settings = read_settings({"url": URL, "password": 12345, "prefix": 7})
+
+    assert (settings.password, settings.prefix) == ("12345", "7")
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({}, "url"),
+        ({"url": ""}, "url"),
+        ({"url": None}, "url"),
+        ({"url": 6379}, "url"),
+        ({"url": "localhost:6379"}, "url"),
+        ({"url": "http://localhost"}, "url"),
+        ({"url": "redis://"}, "url"),
+        ({"url": "redis://host:port"}, "url"),
+        ({"url": "redis://host:99999"}, "url"),
+        ({"url": "redis://host:0"}, "url"),
+        ({"url": "redis://host/name"}, "url"),
+        ({"url": "redis://host/0/1"}, "url"),
+        ({"url": "redis://host/1?db=2"}, "url"),
+        ({"url": "redis://host?socket_timeout=99"}, "url"),
+        ({"url": "rediss://host?ssl_cert_reqs=none"}, "url"),
+        ({"url": "redis://me:pass#word@host"}, "url"),
+        ({"url": "redis://me:pass/word@host"}, "url"),
+        ({"url": "redis://ho st"}, "url"),
+        ({"url": "redis://a,b"}, "url"),
+        ({"url": "redis://a/1", "cluster": True}, "url"),
+        ({"url": "unix://run/redis.sock"}, "url"),
+        ({"url": "unix:///run/redis.sock", "cluster": True}, "url"),
+        ({"url": URL, **SENTINELS}, "url"),
+        ({"sentinels": ["a"]}, "service_name"),
+        ({"sentinels": 5, "service_name": "x"}, "sentinels"),
+        ({"sentinels": ["a:b"], "service_name": "x"}, "sentinels"),
+        ({**SENTINELS, "cluster": True}, "cluster"),
+        ({"url": URL, "service_name": "x"}, "service_name"),
+        ({"url": URL, "sentinel_password": "x"}, "sentinel_password"),
+        ({"url": URL, "cluster": "yes"}, "cluster"),
+        ({"url": URL, "prefix": ""}, "prefix"),
+        ({"url": URL, "prefix": "x" * 201}, "prefix"),
+        ({"url": URL, "prefix": "\ud800"}, "prefix"),
+        ({"url": URL, "prefix": True}, "prefix"),
+        ({"url": URL, "password": ["x"]}, "password"),
+        ({"url": URL, "password": 1.5}, "password"),
+        ({"url": URL, "ca_file": "/ca.pem"}, "ca_file"),
+        ({**SENTINELS, "cert_file": "/c.pem", "key_file": "/k.pem"}, "cert_file"),
+        ({"url": "rediss://host", "cert_file": "/c.pem"}, "key_file"),
+        ({"url": "rediss://host", "key_file": "/k.pem"}, "cert_file"),
+        ({"url": URL, "prune_after_seconds": 0}, "prune_after_seconds"),
+        ({"url": URL, "prune_after_seconds": float("nan")}, "prune_after_seconds"),
+        ({"url": URL, "prune_after_seconds": "soon"}, "prune_after_seconds"),
+        ({"url": URL, "min_replicas": -1}, "min_replicas"),
+        ({"url": URL, "min_replicas": 1.0}, "min_replicas"),
+        ({"url": URL, "min_replicas": True}, "min_replicas"),
+    ],
+    ids=str,
+)
+def test_what_does_not_hold_is_refused_in_one_line_by_its_name(options: dict[str, Any], key: str) -> None:
+    for make in (make_registry, make_registry.lease_backend):
+        with pytest.raises(ValueError, match=rf"^fleet\.registry\.redis\.{key} [^\n]+$"):
+            make(options)
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(
+        ValueError, match=r"^fleet\.registry\.redis has no option 'pasword', did you mean password\?$"
+    ):
+        read_settings({"url": URL, "pasword": "hunter2"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"url": "redis://me:hunter2#@host"},
+        {"url": "redis://me:hunter2/@host"},
+        {"url": "redis://me:hunter2@host:port"},
+        {"url": "redis://me:hunter2@host?password=hunter2"},
+        {"url": "hunter2://me"},
+        {"url": "redis://host", "password": {"hunter2": "hunter2"}},
+        {"url": "redis://host", "sentinel_password": "hunter2"},
+    ],
+    ids=lambda options: str(list(options)),
+)
+def test_a_refusal_shows_no_secret(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"fleet\.registry\.redis\.") as refusal:
+        read_settings(options)
+
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_settings_show_no_secret() -> None:
+    secrets = {"password": "hunter2", "sentinel_password": "hunter2", "username": "hunter2"}
+    settings = read_settings({**SENTINELS, **secrets, "sentinel_username": "hunter2"})
+
+    assert "hunter2" not in repr(settings) + settings.address
