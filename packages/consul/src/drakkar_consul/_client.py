@@ -1,0 +1,426 @@
+"""The agent, as both halves see it: keys, transactions, sessions, and how each of them fails.
+
+On top of python-consul2 0.1.5, whose traps are worked around here and nowhere else. Each of them is marked
+with `TRAP` and what goes wrong without the line.
+"""
+
+import asyncio
+import base64
+import json
+import re
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import aiohttp
+from consul import base
+from yarl import URL
+
+from drakkar_consul.settings import ConsulSettings, no_good
+
+T = TypeVar("T")
+Op = dict[str, Any]
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""An answer that is longer is not read to its end: whoever can write keys must not fill our memory."""
+
+WAIT_SLACK_SECONDS: Final = 2.0
+"""How long an answer to a blocking query may take on top of what it waits."""
+
+_CLOSED_UNDERWAY: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+
+
+class ConsulError(Exception):
+    """The agent did not answer, or said no. One line, without any secret."""
+
+
+class ForbiddenError(ConsulError):
+    """The token has not the right, or there is no such token."""
+
+
+class ConflictError(ConsulError):
+    """A transaction changed nothing, as one of its conditions did not hold."""
+
+    def __init__(self, message: str, failures: Sequence[tuple[int, str]]) -> None:
+        super().__init__(message)
+        self.failures = failures
+        """The number of each operation that failed, and why."""
+
+    @property
+    def session_is_gone(self) -> bool:
+        return any(what.startswith("invalid session") for _, what in self.failures)
+
+    def failed(self, number: int) -> bool:
+        return any(number == failed for failed, _ in self.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key."""
+
+    key: str
+    value: bytes
+    session: str | None
+    """Who holds it. A session that has ended holds nothing: the agent sees to that."""
+
+    index: int
+    """Of the last change to it in the log of the servers: it rises with each, whoever makes it."""
+
+    created: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All keys below a prefix at one moment."""
+
+    index: int
+    """No smaller than that of any entry. It goes down only when the servers lost data or forgot a
+    deletion."""
+
+    entries: dict[str, Entry]
+
+
+class ConsulClient:
+    """The agent at the address in `settings`.
+
+    Every call ends within `limit_seconds`, a blocking query within its wait and a little. All raise
+    `ConsulError`. Connections are opened when they are needed, `connections` at most, and one more for
+    blocking queries, so that these hold up nothing.
+    """
+
+    def __init__(self, settings: ConsulSettings, *, connections: int) -> None:
+        """Raises `ValueError` when a file for TLS cannot be used."""
+        self.address = settings.address
+        self.limit_seconds = 5.0
+        http = _HTTPClient(settings, _tls(settings), connections)
+        self._http = http
+        agent = _Agent(http, settings.token, settings.datacenter)
+        self._kv = base.Consul.KV(agent)
+        self._session = base.Consul.Session(agent)
+        self._agent = agent
+
+    async def get(self, key: str, *, exact: bool = False) -> Entry | None:
+        """One key; None when there is none. `exact`: the servers agree first that it is the newest state."""
+        mode = "consistent" if exact else "default"
+        found = await self._ask(lambda: self._kv.get(key, consistency=mode), again=True)
+        return None if found[1] is None else _entry(found[1])
+
+    async def tree(self, prefix: str) -> Listing:
+        """All keys below `prefix`, which ends with a slash. Raises `ForbiddenError` without the right to
+        read."""
+        return await self._listing(prefix, lambda: self._kv.get(prefix, recurse=True))
+
+    async def tree_after(self, prefix: str, index: int, wait_seconds: int) -> Listing:
+        """The same, once it is newer than `index`, or after `wait_seconds` as it is."""
+        # TRAP: the library has no time limit of its own, and without `wait` the agent answers after five
+        # minutes.
+        limit = wait_seconds * 17 / 16 + WAIT_SLACK_SECONDS  # an agent adds up to a sixteenth
+        return await self._listing(
+            prefix, lambda: self._kv.get(prefix, index=index, wait=f"{wait_seconds}s", recurse=True), limit
+        )
+
+    async def transact(self, *ops: Op) -> list[Entry]:
+        """Do all of `ops` or none; return the keys as they are then, of each operation but deletions.
+
+        Raises `ConflictError` when a condition does not hold.
+        """
+        # TRAP: `txn.put` of the library ignores the datacenter, and would lock keys in another one than it
+        # reads.
+        agent = self._agent
+        body = json.dumps([{"KV": op} for op in ops])
+        try:
+            answer = await self._ask(
+                lambda: agent.http.put(
+                    base.CB.json(), "/v1/txn", params=agent.params(), headers=agent.headers(), data=body
+                )
+            )
+        except _FailedTransactionError as error:
+            raise ConflictError(str(error), error.failures) from None
+        return [_result(each["KV"]) for each in answer["Results"] or ()]
+
+    async def create_session(self, name: str, ttl_seconds: float, *, delete: bool) -> str:
+        """A session that holds keys until it was not renewed for twice `ttl_seconds`; then they are freed, or
+        deleted.
+
+        It hangs on no health check: one that fails would end it under a holder that still counts on it.
+        Without a lock delay, which would keep a key from everybody for 15 s more.
+        """
+        # TRAP: the library checks the ttl by `assert`; our own check is in the settings and in `start`.
+        session: str = await self._ask(
+            lambda: self._session.create(
+                name=name,
+                checks=[],
+                lock_delay=0,
+                behavior="delete" if delete else "release",
+                ttl=ttl_seconds,
+            )
+        )
+        return session
+
+    async def renew_session(self, session: str) -> bool:
+        """Whether it is still there; it has its full time again then."""
+        try:
+            await self._ask(lambda: self._session.renew(session), again=True)
+        except _NotFoundError as error:
+            # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases.
+            if session in str(error):
+                return False
+            raise
+        return True
+
+    async def destroy_session(self, session: str) -> None:
+        await self._ask(lambda: self._session.destroy(session))
+
+    @asynccontextmanager
+    async def within(self, limit_seconds: float | None = None) -> AsyncIterator[None]:
+        """A time limit around several calls, `limit_seconds` of the client unless told otherwise."""
+        seconds = self.limit_seconds if limit_seconds is None else limit_seconds
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise ConsulError(f"{self.address} did not answer within {seconds:g} s") from error
+
+    async def close(self) -> None:
+        """Close all connections; may be repeated, and the client used again afterwards."""
+        await self._http.close()
+
+    async def _listing(
+        self, prefix: str, call: Callable[[], Awaitable[Any]], limit_seconds: float | None = None
+    ) -> Listing:
+        index, found = await self._ask(call, limit_seconds, again=limit_seconds is None)
+        if not found:
+            # TRAP: a token that may not read gets an empty listing and no error. For one key there is an
+            # error.
+            await self.get(prefix)
+            found = ()
+        # TRAP: the index is a text.
+        return Listing(int(index), {each["Key"]: _entry(each) for each in found})
+
+    async def _ask(
+        self, call: Callable[[], Awaitable[T]], limit_seconds: float | None = None, *, again: bool = False
+    ) -> T:
+        """Call the library, within the limit. `again`: ask a second time if the connection was closed
+        meanwhile; only where that cannot matter."""
+        try:
+            async with self.within(limit_seconds):
+                try:
+                    return await call()
+                except _CLOSED_UNDERWAY as error:
+                    if not again or isinstance(error, aiohttp.ClientConnectorError):
+                        raise
+                    return await call()
+        except ConsulError:
+            raise
+        except (base.ACLPermissionDenied, base.ACLDisabled) as error:
+            raise ForbiddenError(f"{self.address} refused the token: {_line(error)}") from error
+        except base.NotFound as error:
+            raise _NotFoundError(f"{self.address}: {_line(error)}") from error
+        # TRAP: what goes wrong on the way is not among the library's own errors.
+        except (base.ConsulException, aiohttp.ClientError, OSError) as error:
+            failures = _failures(error)
+            if failures is None:
+                raise ConsulError(f"{self.address}: {_line(error)}") from error
+            if any("Permission denied" in what for _, what in failures):
+                # TRAP: in a transaction a missing right looks like a condition that does not hold.
+                raise ForbiddenError(f"{self.address} refused the token: {_line(error)}") from error
+            raise _FailedTransactionError(f"{self.address}: {failures[0][1]}", failures) from error
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            # TRAP: what is no answer of an agent, such as a page of a proxy, fails while it is taken apart.
+            raise ConsulError(f"{self.address} did not answer like an agent of Consul") from error
+
+
+class _NotFoundError(ConsulError):
+    pass
+
+
+class _FailedTransactionError(ConflictError):
+    pass
+
+
+class _HTTPClient(base.HTTPClient):  # type: ignore[misc]  # it has no types
+    """How the library sends its requests.
+
+    TRAP: its own asyncio client makes a new session and connection for every request (half the speed, and
+    an agent takes 200 connections of one address), sends no client certificate, ignores a CA file, has no
+    time limit but 300 s, and warns of an unclosed connector whatever one does.
+    """
+
+    def __init__(self, settings: ConsulSettings, tls: ssl.SSLContext | bool, connections: int) -> None:
+        super().__init__(settings.host, settings.port, "https" if settings.tls else "http")
+        self._tls = tls
+        self._limits = {False: connections, True: 1}
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    def get(self, callback: Any, path: str, params: Any = None, headers: Any = None) -> Awaitable[Any]:
+        return self._request(callback, "GET", path, params, headers, None)
+
+    def put(
+        self, callback: Any, path: str, params: Any = None, data: Any = "", headers: Any = None
+    ) -> Awaitable[Any]:
+        return self._request(callback, "PUT", path, params, headers, data)
+
+    def delete(
+        self, callback: Any, path: str, params: Any = None, data: Any = "", headers: Any = None
+    ) -> Awaitable[Any]:
+        return self._request(callback, "DELETE", path, params, headers, data)
+
+    def post(
+        self, callback: Any, path: str, params: Any = None, data: Any = "", headers: Any = None
+    ) -> Awaitable[Any]:
+        return self._request(callback, "POST", path, params, headers, data)
+
+    async def _request(
+        self, callback: Any, method: str, path: str, params: Any, headers: Any, data: Any
+    ) -> Any:
+        blocking = any(name == "index" for name, _ in params or ())
+        async with self._session(blocking).request(
+            method,
+            URL(self.uri(path, params), encoded=True),
+            data=data,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None),  # every caller has a limit
+            # TRAP: an agent redirects keys that look like paths, and the token would go along.
+            allow_redirects=False,
+        ) as response:
+            body = bytearray()
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise ValueError("the answer is too long")
+            text = body.decode("utf-8", "replace")
+            return callback(base.Response(response.status, response.headers, text, bytes(body)))
+
+    def _session(self, blocking: bool) -> aiohttp.ClientSession:
+        """A pool of connections, made in the running event loop; blocking queries have one of their own."""
+        session = self._sessions.get(blocking)
+        if session is None or session.closed:
+            connector = aiohttp.TCPConnector(limit=self._limits[blocking], ssl=self._tls)
+            session = self._sessions[blocking] = aiohttp.ClientSession(
+                connector=connector, cookie_jar=aiohttp.DummyCookieJar()
+            )
+            # TRAP: aiohttp sends a PUT again when the connection breaks before the answer. A compare-and-set
+            # that was applied would then fail, and a session be made twice.
+            session._retry_connection = False
+        return session
+
+    async def close(self) -> None:
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+
+class _Agent:
+    """What the parts of the library need of its `Consul`.
+
+    TRAP: `Consul()` itself lets CONSUL_HTTP_ADDR, _TOKEN, _SSL and _SSL_VERIFY win over its arguments, and
+    warns of deprecations in itself.
+    """
+
+    consistency = "default"
+
+    def __init__(self, http: _HTTPClient, token: str, datacenter: str) -> None:
+        self.http = http
+        self.token = token
+        self.dc = datacenter
+
+    def params(self) -> list[tuple[str, str]]:
+        return [("dc", self.dc)] if self.dc else []
+
+    def headers(self) -> dict[str, str]:
+        return {"X-Consul-Token": self.token} if self.token else {}
+
+
+def _tls(settings: ConsulSettings) -> ssl.SSLContext | bool:
+    """TRAP: the library takes a CA file for a yes, and passes on no certificate."""
+    if not settings.tls:
+        return True
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+    except (OSError, ValueError) as error:
+        raise no_good("ca_file", f"cannot be used: {_line(error)}") from error
+    if settings.cert_file:
+        try:
+            # Without a callback, OpenSSL would ask on the terminal for the passphrase of an encrypted key.
+            context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_passphrase)
+        except (OSError, ValueError) as error:
+            raise no_good("cert_file", f"and key_file cannot be used: {_line(error)}") from error
+    return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key is encrypted")
+
+
+def _entry(found: dict[str, Any]) -> Entry:
+    value = found["Value"]  # TRAP: an empty value comes as None.
+    return Entry(
+        found["Key"],
+        value if value is not None else b"",
+        found.get("Session"),
+        found["ModifyIndex"],
+        found["CreateIndex"],
+        found["Flags"],
+    )
+
+
+def _result(found: dict[str, Any]) -> Entry:
+    """A key in the answer to a transaction, which has no values."""
+    return _entry({**found, "Value": b""})
+
+
+def _failures(error: Exception) -> list[tuple[int, str]] | None:
+    """What failed in a transaction. TRAP: the library has it in the text of an error alone."""
+    status, _, body = str(error).partition(" ")
+    if not isinstance(error, base.ClientError) or status != "409":
+        return None
+    try:
+        return [(each["OpIndex"], each["What"]) for each in json.loads(body)["Errors"]] or None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _line(error: Exception) -> str:
+    """What it says, in one line that is not long."""
+    return re.sub(r"\s+", " ", str(error)).strip()[:300] or type(error).__name__
+
+
+def encoded(value: bytes) -> str:
+    """`value` as transactions want it."""
+    return base64.b64encode(value).decode()
+
+
+def check_index(key: str, index: int) -> Op:
+    """A condition: the last change to `key` was `index`."""
+    return {"Verb": "check-index", "Key": key, "Index": index}
+
+
+def check_missing(key: str) -> Op:
+    return {"Verb": "check-not-exists", "Key": key}
+
+
+def lock(key: str, session: str, value: bytes, flags: int = 0) -> Op:
+    """Write `key`, held by `session` from now on; fails when another session holds it."""
+    return {"Verb": "lock", "Key": key, "Session": session, "Value": encoded(value), "Flags": flags}
+
+
+def unlock(key: str, session: str, value: bytes) -> Op:
+    """Write `key`, held by nobody from now on; fails unless `session` holds it."""
+    return {"Verb": "unlock", "Key": key, "Session": session, "Value": encoded(value)}
+
+
+def put(key: str, value: bytes, index: int, flags: int = 0) -> Op:
+    """Write `key` if its last change was `index`; 0: if there is none. Leaves alone who holds it."""
+    return {"Verb": "cas", "Key": key, "Index": index, "Value": encoded(value), "Flags": flags}
+
+
+def delete(key: str, index: int) -> Op:
+    """Delete `key` if its last change was `index`."""
+    return {"Verb": "delete-cas", "Key": key, "Index": index}

@@ -1,0 +1,314 @@
+"""The lease backend `consul`: one key per lease below `<prefix>/leases/`, held by one session per process.
+
+Not guaranteed: that a lease whose holder died is free after its ttl to the second; the servers free it within
+some tens of milliseconds of that, but a fail-over among them gives every session its full time again. Nor
+that whoever can write below the prefix does no harm: a key that somebody deletes may be taken by another
+process before its holder notices at its next renewal; one that somebody overwrites stays locked until then.
+
+Reads are made in the default mode. A server that has just been cut off from the others, and does not know it,
+may answer them for half a second with what was true then. That costs a refusal or a wake-up that comes to
+nothing, never a lease: every grant and every release is a transaction that the majority must agree to, and a
+lease that was lost in that moment is noticed at the next renewal.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
+
+from drakkar_consul import _client as consul
+from drakkar_consul._base import TokenBase
+from drakkar_consul._client import ConflictError, ConsulClient, ConsulError, Entry
+from drakkar_consul._lookout import Lookout
+from drakkar_consul._names import name_of, place_of
+from drakkar_consul._records import FREE, Record, decode, encode
+from drakkar_consul._session import Session, elapsed_seconds
+from drakkar_consul.settings import read_settings
+
+T = TypeVar("T")
+
+CONNECTIONS: Final = 4
+"""And one for the blocking query. An agent takes 200 connections of one address in all."""
+
+MIN_TTL_SECONDS: Final = 20.0
+MAX_TTL_SECONDS: Final = 86400.0
+_TRIES: Final = 6
+_STOP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    token: int
+    index: int
+    """Of the change that made it. Any other means that somebody wrote the key since."""
+
+    granted_at: float
+
+
+class ConsulLeases:
+    """Keeps leases as locked keys. See `drakkar.leases.backend.LeaseBackend` for what each method promises.
+
+    A call that the agent does not answer within nine tenths of the keeper's time limit raises `ConsulError`.
+    """
+
+    min_ttl_seconds = MIN_TTL_SECONDS
+    fenced = True
+    local = False
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Raises `ValueError`, one line, when the options do not hold."""
+        self._settings = read_settings(options)
+        self._prefix = f"{self._settings.prefix}/leases/"
+        self._client = ConsulClient(self._settings, connections=CONNECTIONS)
+        self._base = TokenBase(self._client, f"{self._settings.prefix}/token-base")
+        self._lookout = Lookout(self._client, self._prefix)
+        self._ctx: LeaseContext | None = None
+        self._pid = 0
+        self._session: Session
+        self._grants: dict[str, _Grant] = {}
+        self._attempts: dict[str, set[int]] = {}
+        """The state of a key that each acquire without an answer was to follow: while the key has it, the
+        request may still be on its way."""
+
+    async def start(self, ctx: LeaseContext) -> None:
+        """Read, or make, the key from which tokens are counted.
+
+        Raises `ConsulError` when that fails, and `ValueError` for a ttl that Consul cannot keep; may be
+        called again.
+        """
+        if not MIN_TTL_SECONDS <= ctx.ttl_seconds <= MAX_TTL_SECONDS:
+            raise ValueError(
+                f"a lease in Consul lasts {MIN_TTL_SECONDS:g} to {MAX_TTL_SECONDS:g} s,"
+                f" not {ctx.ttl_seconds:g}: it frees a dead session at twice its ttl, which is 10 s at least"
+            )
+        if self._ctx is None:
+            self._client.limit_seconds = 0.9 * ctx.timeout_seconds
+            name = f"drakkar leases of {place_of(ctx.worker)[:200]}"
+            self._session = Session(self._client, name, ctx.ttl_seconds / 2, delete=False)
+            self._ctx = ctx
+            self._pid = os.getpid()
+        await self._call(self._base.get)
+
+    async def acquire(self, name: str) -> Lease | Held:
+        """Lock the key, on a session that was renewed first.
+
+        `retry_after_seconds` is a whole ttl: a key that becomes free wakes whoever waits, however that
+        happens. Cancelling may or may not have taken effect; but not after the next call for this name.
+        """
+        return await self._call(lambda: self._acquire(self._prefix + place_of(name), name))
+
+    async def renew(self, leases: Iterable[Lease]) -> Renewal:
+        """Renew the session, then read all keys and compare session and index of each: the session alone
+        would not tell that a key was deleted or overwritten."""
+        asked = list(leases)
+        ctx = self._context()
+        if not asked:
+            return Renewal()
+        entries = await self._call(self._renewed)
+        kept, lost = [], []
+        for lease in asked:
+            key = self._prefix + place_of(lease.name)
+            grant, entry = self._grants.get(key), entries.get(key)
+            ours = (
+                grant is not None
+                and entry is not None
+                and (lease.holder, lease.token) == (ctx.holder, grant.token)
+                and (entry.session, entry.index) == (self._session.id, grant.index)
+            )
+            if ours:
+                kept.append(Lease(lease.name, lease.holder, lease.token, ctx.ttl_seconds))
+            else:
+                lost.append(lease)
+        return Renewal(kept, lost)
+
+    async def release(self, name: str, token: int | None = None) -> None:
+        """Unlock the key; may be repeated. One that somebody has overwritten while we held it is unlocked
+        too.
+
+        When it returns, no acquire of before can come through any more.
+        """
+        await self._call(lambda: self._release(self._prefix + place_of(name), token))
+
+    async def wait(self, names: Iterable[str], timeout_seconds: float) -> frozenset[str]:
+        """Wait for a change by one blocking query for all leases, on a connection of its own.
+
+        Raises `ConsulError` when the agent cannot be asked. Cancelling leaves no change.
+        """
+        self._context()
+        keys = {self._prefix + place_of(name): name for name in names}
+        free = await self._lookout.wait(frozenset(keys), timeout_seconds)
+        return frozenset(keys[key] for key in free)
+
+    async def list(self) -> Sequence[LeaseInfo]:
+        """Every lease that a session holds. The age is known for our own alone; what remains is unknown. A
+        key that somebody has overwritten while it was held has no known holder.
+
+        Raises `ConsulError` when the agent cannot be asked or the token may not read.
+        """
+        listing = await self._call(lambda: self._client.tree(self._prefix))
+        await self._call(self._base.get)
+        return [await self._row(entry) for entry in listing.entries.values() if entry.session is not None]
+
+    async def stop(self) -> None:
+        """Close the connections; leases that were not given back run out. May be called twice, and without
+        `start`.
+
+        Without such leases the session ends, so that nothing is left of this process; if the agent does not
+        answer, it runs out too.
+        """
+        await self._lookout.stop()
+        try:
+            if self._ctx is not None and os.getpid() == self._pid and not self._grants:
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._session.destroy()
+        except TimeoutError:
+            pass
+        finally:
+            await self._client.close()
+
+    async def _acquire(self, key: str, name: str) -> Lease | Held:
+        asked_at = elapsed_seconds()
+        ctx = self._context()
+        for _ in range(_TRIES):
+            entry = await self._client.get(key)
+            if entry is not None and entry.session not in (None, self._session.id):
+                return self._held(key, entry)
+            session = await self._session.fresh(asked_at)
+            if entry is None:
+                entry = await self._make(key)
+            if entry is None or entry.session not in (None, session):
+                continue  # it was changed meanwhile, or ours was lost
+            if entry.session is None and (entry := await self._lock(key, name, entry, session)) is None:
+                continue
+            return Lease(name, ctx.holder, (await self._granted(key, entry)).token, ctx.ttl_seconds)
+        raise self._busy(key)
+
+    async def _make(self, key: str) -> Entry | None:
+        """Make the key, held by nobody; None when another process was faster.
+
+        A grant always follows a known state of the key. To lock one that must be missing could come through
+        late, after the key was made and deleted again.
+        """
+        try:
+            return (await self._client.transact(consul.put(key, FREE, 0)))[-1]
+        except ConflictError:
+            return None
+
+    async def _lock(self, key: str, name: str, entry: Entry, session: str) -> Entry | None:
+        """Lock the key, which nobody holds; None when it, the base or the session is not what it was."""
+        base = await self._base.get()
+        attempts = self._attempts.setdefault(key, set())
+        attempts.add(entry.index)
+        record = encode(Record(self._context().holder, name))
+        try:
+            locked = await self._client.transact(
+                consul.check_index(base.key, base.index),
+                consul.check_index(key, entry.index),
+                consul.lock(key, session, record),
+            )
+        except ConflictError as error:
+            if error.session_is_gone:
+                self._session.forget(session)
+            if error.failed(0):
+                self._base.forget()
+            return None
+        return locked[-1]
+
+    async def _granted(self, key: str, entry: Entry) -> _Grant:
+        """What we hold, as a grant. The state that earlier attempts were to follow is past."""
+        grant = self._grants.get(key)
+        if grant is None or grant.index != entry.index:
+            grant = _Grant(await self._base.token(entry.index), entry.index, elapsed_seconds())
+            self._grants[key] = grant
+        self._attempts.pop(key, None)
+        return grant
+
+    async def _renewed(self) -> Mapping[str, Entry]:
+        if not await self._session.renew():
+            return {}
+        return (await self._client.tree(self._prefix)).entries
+
+    async def _release(self, key: str, token: int | None) -> None:
+        grant = self._grants.get(key)
+        ours = grant is not None and token in (None, grant.token)
+        if grant is not None and ours and await self._unlock(key, grant.index):
+            return
+        for _ in range(_TRIES):
+            entry = await self._client.get(key, exact=True)
+            if entry is not None and entry.session is not None and entry.session == self._session.id:
+                if not ours and token not in (None, await self._base.token(entry.index)):
+                    return  # a later grant
+                if await self._unlock(key, entry.index):
+                    return
+                continue
+            if entry is None or entry.index not in self._attempts.get(key, ()):
+                break
+            if await self._supersede(entry):
+                break
+        else:
+            raise self._busy(key)
+        self._attempts.pop(key, None)
+        if ours:
+            self._grants.pop(key, None)
+
+    async def _unlock(self, key: str, index: int) -> bool:
+        """Unlock our key as it was after the change `index`; whether it still was so."""
+        session = self._session.id
+        if session is None:
+            return False
+        try:
+            await self._client.transact(consul.check_index(key, index), consul.unlock(key, session, FREE))
+        except ConflictError:
+            return False
+        self._attempts.pop(key, None)
+        self._grants.pop(key, None)
+        return True
+
+    async def _supersede(self, entry: Entry) -> bool:
+        """Change a key that nobody holds, so that an acquire which is still on its way does not find the
+        state that it is to follow; whether it still had that."""
+        try:
+            await self._client.transact(consul.put(entry.key, entry.value, entry.index, entry.flags + 1))
+        except ConflictError:
+            return False
+        return True
+
+    def _held(self, key: str, entry: Entry) -> Held:
+        self._lookout.refused(key, entry.index)
+        self._attempts[key] = {index for index in self._attempts.pop(key, ()) if index > entry.index}
+        ctx = self._context()
+        record = decode(key.removeprefix(self._prefix), entry.value)
+        # Under our name, but on another session: a copy of this process.
+        holder = None if record is None or record.holder == ctx.holder else record.holder
+        return Held(holder, ctx.ttl_seconds)
+
+    async def _row(self, entry: Entry) -> LeaseInfo:
+        place = entry.key.removeprefix(self._prefix)
+        record = decode(place, entry.value)
+        grant = self._grants.get(entry.key)
+        ours = grant is not None and (entry.session, entry.index) == (self._session.id, grant.index)
+        return LeaseInfo(
+            name=record.name if record is not None else name_of(place) or place,
+            holder=None if record is None else record.holder,
+            token=await self._base.token(entry.index),
+            age_seconds=elapsed_seconds() - grant.granted_at if grant is not None and ours else None,
+            remaining_seconds=None,
+        )
+
+    def _busy(self, key: str) -> ConsulError:
+        return ConsulError(f"{self._client.address}: the key {key} changes all the time")
+
+    def _context(self) -> LeaseContext:
+        if self._ctx is None:
+            raise RuntimeError("the lease backend has not started")
+        if os.getpid() != self._pid:
+            raise RuntimeError("a forked copy of a process has none of its leases")
+        return self._ctx
+
+    async def _call(self, work: Callable[[], Awaitable[T]]) -> T:
+        self._context()
+        async with self._client.within():
+            return await work()
