@@ -114,6 +114,7 @@ class Claims:
             [then_put(key, record.encode(), lease)],
             [then_get(key), then_get(self._base_key), self._session.look()],
         )
+        highest = self._highest  # before it is sent: answers may come out of order
         try:
             answer = await self._client.call("/kv/txn", request, repeat=False)
         except EtcdError as error:
@@ -131,7 +132,7 @@ class Claims:
             return await self._refused(name, answer, lease)
         token = record.token(revision_of(answer))
         claim = _Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
-        if token <= self._highest:
+        if token <= highest:
             await self._begin_anew(name, claim)
             return None
         return self._grant(name, claim)
