@@ -25,6 +25,9 @@ from drakkar_redis.settings import RedisSettings
 SHARE_OF_LIMIT: Final = 0.9
 """How much of the caller's time limit a call takes, so that it can say more than "timed out"."""
 
+WAIT_SHARE: Final = 0.5
+"""How much of the time of a call replicas have; the rest is for what is done when they do not answer."""
+
 _ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainError, ClusterDownError, OSError)
 """After these, the next try looks for the server anew. Scripts may be repeated: each says what shall be."""
 
@@ -187,18 +190,17 @@ class RedisClient:
         self, client: Redis, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int
     ) -> tuple[Any, int]:
         tail = (len(keys), *keys, *args)
+        if replicas:
+            return await self._send_and_wait(client, ("EVAL", script.source, *tail), replicas)
         try:
-            return await self._execute(client, ("EVALSHA", script.sha, *tail), replicas)
+            return await execute(client, "EVALSHA", script.sha, *tail), 0
         except NoScriptError:  # restarted, failed over, or flushed
-            return await self._execute(client, ("EVAL", script.source, *tail), replicas)
+            return await execute(client, "EVAL", script.source, *tail), 0
 
-    async def _execute(self, client: Redis, command: Sequence[Any], replicas: int) -> tuple[Any, int]:
-        if not replicas:
-            return await execute(client, *command), 0
-        # WAIT is about the writes of its own connection.
-        pipeline = client.pipeline(transaction=False)
+    async def _send_and_wait(self, client: Redis, command: Sequence[Any], replicas: int) -> tuple[Any, int]:
+        pipeline = client.pipeline(transaction=False)  # WAIT is about the writes of its own connection
         pipeline.execute_command(*command)
-        pipeline.execute_command("WAIT", replicas, max(1, int(500 * self._limit_seconds)))
+        pipeline.execute_command("WAIT", replicas, max(1, int(WAIT_SHARE * 1000 * self._limit_seconds)))
         answer, confirmed = await pipeline.execute(raise_on_error=False)
         for each in (answer, confirmed):
             if isinstance(each, Exception):
