@@ -15,6 +15,7 @@ from support.repository import PACKAGES, Package
 
 STOP_SECONDS = 30
 SETTINGS = {
+    "redis": {"DK_FLEET__REGISTRY__REDIS__URL": "redis://127.0.0.1:1"},
     "static": {
         "DK_FLEET__REGISTRY__STATIC__PEERS": '[{"name": "worker-2", "url": "http://192.0.2.2:8080/"}]'
     },

@@ -91,6 +91,7 @@ class TcpProxy:
         await self._cut()
 
     async def _cut(self) -> None:
+        await asyncio.sleep(0)  # what was accepted a moment ago is a link by then
         links = dict(self._links)
         for task, ends in links.items():
             for writer in filter(None, ends):
