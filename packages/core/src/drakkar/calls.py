@@ -91,3 +91,21 @@ async def wait_ended(tasks: Iterable[asyncio.Task[Any]], seconds: float, clock: 
     finally:
         for task in left:
             task.remove_done_callback(end)
+
+
+async def see_through(task: asyncio.Task[_T]) -> _T:
+    """Return what `task` returns, or raise what it raises, when it has ended.
+
+    A cancellation is passed on after that, never in the middle, and does not reach `task`; which has to be
+    bounded, therefore. Any number may wait for one task.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    result = task.result()
+    if cancelled is not None:
+        raise cancelled
+    return result

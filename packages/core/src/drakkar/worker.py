@@ -19,6 +19,7 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
+from drakkar.calls import see_through
 from drakkar.clock import Clock, SystemClock
 from drakkar.fleet.identity import WorkerIdentity, WorkerState
 from drakkar.fleet.provider import EventLogger, RegistryProvider
@@ -134,15 +135,7 @@ class Worker:
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="drakkar stop")
-        cancelled: asyncio.CancelledError | None = None
-        while not self._stopping.done():
-            try:
-                await asyncio.wait({self._stopping})
-            except asyncio.CancelledError as error:
-                cancelled = error
-        self._stopping.result()
-        if cancelled is not None:
-            raise cancelled
+        await see_through(self._stopping)
 
     async def __aenter__(self) -> Self:
         await self.start()

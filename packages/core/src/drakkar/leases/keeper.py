@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from drakkar.calls import CallError
+from drakkar.calls import CallError, see_through
 from drakkar.clock import Clock
 from drakkar.fleet.provider import EventLogger
 from drakkar.leases.backend import MAX_NAME_CHARS, LeaseBackend, LeaseContext, LeaseInfo
@@ -81,15 +81,7 @@ class LeaseKeeper:
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="drakkar leases stop")
-        cancelled: asyncio.CancelledError | None = None
-        while not self._stopping.done():
-            try:
-                await asyncio.wait({self._stopping})
-            except asyncio.CancelledError as error:
-                cancelled = error
-        self._stopping.result()
-        if cancelled is not None:
-            raise cancelled
+        await see_through(self._stopping)
 
     async def acquire(self, name: str, before_attempt: BeforeAttempt | None = None) -> LeaseHandle:
         """Wait until the lease is ours. `before_attempt` is awaited each time before the store is asked.
