@@ -19,6 +19,9 @@ MANAGEMENT_TOKEN: Final = "11111111-2222-3333-4444-555555555555"
 NOWHERE: Final = "00000000-0000-0000-0000-000000000000"
 """An id of no session."""
 
+QUICK_SESSIONS: Final = {"session_ttl_min": "1s"}
+"""For a server that lets sessions end sooner than the ten seconds that others insist on."""
+
 
 class Consul(ServerProcess):
     """One agent that is a server."""
@@ -57,8 +60,8 @@ class Consul(ServerProcess):
             "performance": {"raft_multiplier": 1},
             "ports": {
                 **open_port,
-                **{"dns": -1, "grpc": -1, "serf_wan": -1},
-                **{"serf_lan": self.serf_port, "server": server_port},
+                "dns": -1, "grpc": -1, "serf_wan": -1,
+                "serf_lan": self.serf_port, "server": server_port,
             },
             **(settings or {}),
         }

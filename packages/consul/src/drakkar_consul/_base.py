@@ -5,8 +5,9 @@ import re
 import time
 from typing import Final
 
-from drakkar_consul import _client as consul
-from drakkar_consul._client import ConflictError, ConsulClient, ConsulError, Entry
+from drakkar_consul import _keys as keys
+from drakkar_consul._client import ConflictError, ConsulClient, ConsulError
+from drakkar_consul._keys import Entry
 
 _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 _TRIES: Final = 6
@@ -56,7 +57,7 @@ class TokenBase:
             number = max(time.time_ns() // 1000, self.highest + 1)
             try:  # one that somebody has overwritten with anything else is replaced
                 await self._client.transact(
-                    consul.put(self._key, b"%d" % number, 0 if entry is None else entry.index)
+                    keys.put(self._key, b"%d" % number, 0 if entry is None else entry.index)
                 )
             except ConflictError:
                 continue  # another worker was faster: take its number

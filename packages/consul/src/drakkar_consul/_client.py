@@ -5,23 +5,21 @@ with `TRAP` and what goes wrong without the line.
 """
 
 import asyncio
-import base64
 import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import aiohttp
 from consul import base
 from yarl import URL
 
+from drakkar_consul._keys import Entry, Listing, Op
 from drakkar_consul.settings import ConsulSettings, no_good
 
 T = TypeVar("T")
-Op = dict[str, Any]
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """An answer that is longer is not read to its end: whoever can write keys must not fill our memory."""
@@ -32,7 +30,7 @@ WAIT_SLACK_SECONDS: Final = 2.0
 _CLOSED_UNDERWAY: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 
-class ConsulError(Exception):
+class ConsulError(OSError):
     """The agent did not answer, or said no. One line, without any secret."""
 
 
@@ -54,33 +52,6 @@ class ConflictError(ConsulError):
 
     def failed(self, number: int) -> bool:
         return any(number == failed for failed, _ in self.failures)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One key."""
-
-    key: str
-    value: bytes
-    session: str | None
-    """Who holds it. A session that has ended holds nothing: the agent sees to that."""
-
-    index: int
-    """Of the last change to it in the log of the servers: it rises with each, whoever makes it."""
-
-    created: int
-    flags: int
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """All keys below a prefix at one moment."""
-
-    index: int
-    """No smaller than that of any entry. It goes down only when the servers lost data or forgot a
-    deletion."""
-
-    entries: dict[str, Entry]
 
 
 class ConsulClient:
@@ -105,8 +76,11 @@ class ConsulClient:
     async def get(self, key: str, *, exact: bool = False) -> Entry | None:
         """One key; None when there is none. `exact`: the servers agree first that it is the newest state."""
         mode = "consistent" if exact else "default"
-        found = await self._ask(lambda: self._kv.get(key, consistency=mode), again=True)
-        return None if found[1] is None else _entry(found[1])
+        return await self._ask(
+            lambda: self._kv.get(key, consistency=mode),
+            lambda found: None if found[1] is None else _entry(found[1]),
+            again=True,
+        )
 
     async def tree(self, prefix: str) -> Listing:
         """All keys below `prefix`, which ends with a slash. Raises `ForbiddenError` without the right to
@@ -129,17 +103,13 @@ class ConsulClient:
         """
         # TRAP: `txn.put` of the library ignores the datacenter, and would lock keys in another one than it
         # reads.
-        agent = self._agent
-        body = json.dumps([{"KV": op} for op in ops])
         try:
-            answer = await self._ask(
-                lambda: agent.http.put(
-                    base.CB.json(), "/v1/txn", params=agent.params(), headers=agent.headers(), data=body
-                )
+            return await self._ask(
+                lambda: self._put("/v1/txn", [{"KV": op} for op in ops], base.CB.json()),
+                lambda answer: [_result(each["KV"]) for each in answer["Results"] or ()],
             )
         except _FailedTransactionError as error:
             raise ConflictError(str(error), error.failures) from None
-        return [_result(each["KV"]) for each in answer["Results"] or ()]
 
     async def create_session(self, name: str, ttl_seconds: float, *, delete: bool) -> str:
         """A session that holds keys until it was not renewed for twice `ttl_seconds`; then they are freed, or
@@ -148,22 +118,23 @@ class ConsulClient:
         It hangs on no health check: one that fails would end it under a holder that still counts on it.
         Without a lock delay, which would keep a key from everybody for 15 s more.
         """
-        # TRAP: the library checks the ttl by `assert`; our own check is in the settings and in `start`.
-        session: str = await self._ask(
-            lambda: self._session.create(
-                name=name,
-                checks=[],
-                lock_delay=0,
-                behavior="delete" if delete else "release",
-                ttl=ttl_seconds,
-            )
+        # TRAP: the library checks the ttl by `assert`, against limits that are for the servers to know.
+        body = {
+            "Name": name,
+            "Checks": [],
+            "LockDelay": "0s",
+            "Behavior": "delete" if delete else "release",
+            "TTL": f"{ttl_seconds:.3f}s",
+        }
+        return await self._ask(
+            lambda: self._put("/v1/session/create", body, base.CB.json(is_id=True)),
+            lambda session: session if isinstance(session, str) else _strange(),
         )
-        return session
 
     async def renew_session(self, session: str) -> bool:
         """Whether it is still there; it has its full time again then."""
         try:
-            await self._ask(lambda: self._session.renew(session), again=True)
+            await self._ask(lambda: self._session.renew(session), _nothing, again=True)
         except _NotFoundError as error:
             # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases.
             if session in str(error):
@@ -172,7 +143,7 @@ class ConsulClient:
         return True
 
     async def destroy_session(self, session: str) -> None:
-        await self._ask(lambda: self._session.destroy(session))
+        await self._ask(lambda: self._session.destroy(session), _nothing)
 
     @asynccontextmanager
     async def within(self, limit_seconds: float | None = None) -> AsyncIterator[None]:
@@ -194,28 +165,35 @@ class ConsulClient:
     async def _listing(
         self, prefix: str, call: Callable[[], Awaitable[Any]], limit_seconds: float | None = None
     ) -> Listing:
-        index, found = await self._ask(call, limit_seconds, again=limit_seconds is None)
-        if not found:
+        listing = await self._ask(call, _listing, limit_seconds, again=limit_seconds is None)
+        if not listing.entries:
             # TRAP: a token that may not read gets an empty listing and no error. For one key there is an
             # error.
             await self.get(prefix)
-            found = ()
-        # TRAP: the index is a text.
-        return Listing(int(index), {each["Key"]: _entry(each) for each in found})
+        return listing
+
+    def _put(self, path: str, body: object, callback: Any) -> Awaitable[Any]:
+        agent = self._agent
+        return self._http.put(callback, path, agent.params(), json.dumps(body), agent.headers())
 
     async def _ask(
-        self, call: Callable[[], Awaitable[T]], limit_seconds: float | None = None, *, again: bool = False
+        self,
+        call: Callable[[], Awaitable[Any]],
+        take: Callable[[Any], T],
+        limit_seconds: float | None = None,
+        *,
+        again: bool = False,
     ) -> T:
-        """Call the library, within the limit. `again`: ask a second time if the connection was closed
-        meanwhile; only where that cannot matter."""
+        """Call the library, within the limit; return what `take` makes of the answer. `again`: ask a second
+        time if the connection was closed meanwhile; only where that cannot matter."""
         try:
             async with self.within(limit_seconds):
                 try:
-                    return await call()
+                    return take(await call())
                 except _CLOSED_UNDERWAY as error:
                     if not again or isinstance(error, aiohttp.ClientConnectorError):
                         raise
-                    return await call()
+                    return take(await call())
         except ConsulError:
             raise
         except (base.ACLPermissionDenied, base.ACLDisabled) as error:
@@ -359,6 +337,20 @@ def _no_passphrase() -> str:
     raise ValueError("the key is encrypted")
 
 
+def _nothing(answer: object) -> None:
+    """For calls whose answer is that there is one."""
+
+
+def _strange() -> str:
+    raise ValueError("no answer of an agent")
+
+
+def _listing(answer: Any) -> Listing:
+    index, found = answer
+    # TRAP: the index is a text.
+    return Listing(int(index), {each["Key"]: _entry(each) for each in found or ()})
+
+
 def _entry(found: dict[str, Any]) -> Entry:
     value = found["Value"]  # TRAP: an empty value comes as None.
     return Entry(
@@ -390,37 +382,3 @@ def _failures(error: Exception) -> list[tuple[int, str]] | None:
 def _line(error: Exception) -> str:
     """What it says, in one line that is not long."""
     return re.sub(r"\s+", " ", str(error)).strip()[:300] or type(error).__name__
-
-
-def encoded(value: bytes) -> str:
-    """`value` as transactions want it."""
-    return base64.b64encode(value).decode()
-
-
-def check_index(key: str, index: int) -> Op:
-    """A condition: the last change to `key` was `index`."""
-    return {"Verb": "check-index", "Key": key, "Index": index}
-
-
-def check_missing(key: str) -> Op:
-    return {"Verb": "check-not-exists", "Key": key}
-
-
-def lock(key: str, session: str, value: bytes, flags: int = 0) -> Op:
-    """Write `key`, held by `session` from now on; fails when another session holds it."""
-    return {"Verb": "lock", "Key": key, "Session": session, "Value": encoded(value), "Flags": flags}
-
-
-def unlock(key: str, session: str, value: bytes) -> Op:
-    """Write `key`, held by nobody from now on; fails unless `session` holds it."""
-    return {"Verb": "unlock", "Key": key, "Session": session, "Value": encoded(value)}
-
-
-def put(key: str, value: bytes, index: int, flags: int = 0) -> Op:
-    """Write `key` if its last change was `index`; 0: if there is none. Leaves alone who holds it."""
-    return {"Verb": "cas", "Key": key, "Index": index, "Value": encoded(value), "Flags": flags}
-
-
-def delete(key: str, index: int) -> Op:
-    """Delete `key` if its last change was `index`."""
-    return {"Verb": "delete-cas", "Key": key, "Index": index}

@@ -4,7 +4,8 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from drakkar_consul._client import ConsulClient, ConsulError, Listing
+from drakkar_consul._client import ConsulClient, ConsulError
+from drakkar_consul._keys import Listing
 
 WAIT_SECONDS: Final = 30
 LEASES_PER_SECOND: Final = 5000
@@ -17,17 +18,21 @@ class Lookout:
     def __init__(self, client: ConsulClient, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
-        self._refused: dict[str, int] = {}
+        self._refused: dict[str, tuple[int, int]] = {}
         self._listing: Listing | None = None
+        self._listed = 0
+        """The number of the request that brought the listing."""
+
+        self._asked = 0
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
         self._waiting = 0
         self._task: asyncio.Task[None] | None = None
 
     def refused(self, key: str, changed: int) -> None:
-        """An acquire of `key` was refused, whose last change was `changed`; news from before that are
-        none."""
-        self._refused[key] = changed
+        """An acquire of `key` was refused, whose last change was `changed`; what was asked for before that,
+        and shows no later change, is no news."""
+        self._refused[key] = changed, self._asked
 
     async def wait(self, keys: frozenset[str], timeout_seconds: float) -> frozenset[str]:
         """Those of `keys` that nobody holds, as soon as there is one; none after the time.
@@ -53,6 +58,8 @@ class Lookout:
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()  # nobody was left to look at it, and the event loop would complain
 
     def _listen(self) -> None:
         """See to it that the task runs; raise what it ended with, once."""
@@ -70,23 +77,21 @@ class Lookout:
         return frozenset(key for key in keys if self._is_free(key, listing))
 
     def _is_free(self, key: str, listing: Listing) -> bool:
-        refused = self._refused.get(key, 0)
+        changed, asked = self._refused.get(key, (0, -1))
         entry = listing.entries.get(key)
-        if entry is None:
-            return listing.index > refused
-        return entry.session is None and entry.index > refused
+        index = listing.index if entry is None else entry.index
+        return (entry is None or entry.session is None) and (index > changed or self._listed > asked)
 
     async def _run(self) -> None:
         try:
             while True:
-                listing = self._listing
+                self._asked += 1
+                asked, listing = self._asked, self._listing
                 if listing is None or listing.index <= 0:
                     new = await self._client.tree(self._prefix)
                 else:
                     new = await self._client.tree_after(self._prefix, listing.index, WAIT_SECONDS)
-                    if new.index < listing.index:  # the servers lost their data, and count anew
-                        self._refused.clear()
-                self._listing = new
+                self._listing, self._listed = new, asked
                 self._tell()
                 await asyncio.sleep(len(new.entries) / LEASES_PER_SECOND)
                 if not self._waiting:

@@ -3,11 +3,11 @@
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from drakkar_consul._ages import Ages
-from drakkar_consul._client import ConsulClient, ConsulError, Listing
+from drakkar_consul._client import ConsulClient, ConsulError
+from drakkar_consul._keys import Listing
 from drakkar_consul._session import elapsed_seconds
 
 WAIT_SECONDS: Final = 30
@@ -51,8 +51,7 @@ class Watch:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({task})
+            await asyncio.wait({task})
 
     def observe(self, listing: Listing, asked_at: float) -> None:
         """Take in a listing that was asked for at `asked_at`, by `elapsed_seconds`."""
@@ -94,6 +93,8 @@ class Watch:
             finally:
                 query.cancel()
                 await asyncio.wait({query})
+                if not query.cancelled():
+                    query.exception()  # nobody may be left to look at it, and the event loop would complain
             listing = query.result()
         self.observe(listing, asked_at)
         return listing

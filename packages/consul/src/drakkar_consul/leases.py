@@ -14,17 +14,17 @@ lease that was lost in that moment is noticed at the next renewal.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
 
-from drakkar_consul import _client as consul
 from drakkar_consul._base import TokenBase
-from drakkar_consul._client import ConflictError, ConsulClient, ConsulError, Entry
+from drakkar_consul._client import ConsulClient
+from drakkar_consul._keys import Entry
+from drakkar_consul._locks import Grant, Locks
 from drakkar_consul._lookout import Lookout
 from drakkar_consul._names import name_of, place_of
-from drakkar_consul._records import FREE, Record, decode, encode
+from drakkar_consul._records import Record, decode, encode
 from drakkar_consul._session import Session, elapsed_seconds
 from drakkar_consul.settings import read_settings
 
@@ -35,17 +35,7 @@ CONNECTIONS: Final = 4
 
 MIN_TTL_SECONDS: Final = 20.0
 MAX_TTL_SECONDS: Final = 86400.0
-_TRIES: Final = 6
 _STOP_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Grant:
-    token: int
-    index: int
-    """Of the change that made it. Any other means that somebody wrote the key since."""
-
-    granted_at: float
 
 
 class ConsulLeases:
@@ -68,10 +58,7 @@ class ConsulLeases:
         self._ctx: LeaseContext | None = None
         self._pid = 0
         self._session: Session
-        self._grants: dict[str, _Grant] = {}
-        self._attempts: dict[str, set[int]] = {}
-        """The state of a key that each acquire without an answer was to follow: while the key has it, the
-        request may still be on its way."""
+        self._locks: Locks
 
     async def start(self, ctx: LeaseContext) -> None:
         """Read, or make, the key from which tokens are counted.
@@ -79,15 +66,16 @@ class ConsulLeases:
         Raises `ConsulError` when that fails, and `ValueError` for a ttl that Consul cannot keep; may be
         called again.
         """
-        if not MIN_TTL_SECONDS <= ctx.ttl_seconds <= MAX_TTL_SECONDS:
+        if not self.min_ttl_seconds <= ctx.ttl_seconds <= MAX_TTL_SECONDS:
             raise ValueError(
-                f"a lease in Consul lasts {MIN_TTL_SECONDS:g} to {MAX_TTL_SECONDS:g} s,"
+                f"a lease in Consul lasts {self.min_ttl_seconds:g} to {MAX_TTL_SECONDS:g} s,"
                 f" not {ctx.ttl_seconds:g}: it frees a dead session at twice its ttl, which is 10 s at least"
             )
         if self._ctx is None:
             self._client.limit_seconds = 0.9 * ctx.timeout_seconds
             name = f"drakkar leases of {place_of(ctx.worker)[:200]}"
             self._session = Session(self._client, name, ctx.ttl_seconds / 2, delete=False)
+            self._locks = Locks(self._client, self._base, self._session)
             self._ctx = ctx
             self._pid = os.getpid()
         await self._call(self._base.get)
@@ -98,7 +86,7 @@ class ConsulLeases:
         `retry_after_seconds` is a whole ttl: a key that becomes free wakes whoever waits, however that
         happens. Cancelling may or may not have taken effect; but not after the next call for this name.
         """
-        return await self._call(lambda: self._acquire(self._prefix + place_of(name), name))
+        return await self._call(lambda: self._acquire(name))
 
     async def renew(self, leases: Iterable[Lease]) -> Renewal:
         """Renew the session, then read all keys and compare session and index of each: the session alone
@@ -110,15 +98,10 @@ class ConsulLeases:
         entries = await self._call(self._renewed)
         kept, lost = [], []
         for lease in asked:
-            key = self._prefix + place_of(lease.name)
-            grant, entry = self._grants.get(key), entries.get(key)
-            ours = (
-                grant is not None
-                and entry is not None
-                and (lease.holder, lease.token) == (ctx.holder, grant.token)
-                and (entry.session, entry.index) == (self._session.id, grant.index)
-            )
-            if ours:
+            key = self._key(lease.name)
+            grant = self._locks.grants.get(key)
+            ours = grant is not None and (lease.holder, lease.token) == (ctx.holder, grant.token)
+            if ours and self._locks.is_ours(entries.get(key), grant):
                 kept.append(Lease(lease.name, lease.holder, lease.token, ctx.ttl_seconds))
             else:
                 lost.append(lease)
@@ -130,7 +113,7 @@ class ConsulLeases:
 
         When it returns, no acquire of before can come through any more.
         """
-        await self._call(lambda: self._release(self._prefix + place_of(name), token))
+        await self._call(lambda: self._locks.give_back(self._key(name), token))
 
     async def wait(self, names: Iterable[str], timeout_seconds: float) -> frozenset[str]:
         """Wait for a change by one blocking query for all leases, on a connection of its own.
@@ -138,7 +121,7 @@ class ConsulLeases:
         Raises `ConsulError` when the agent cannot be asked. Cancelling leaves no change.
         """
         self._context()
-        keys = {self._prefix + place_of(name): name for name in names}
+        keys = {self._key(name): name for name in names}
         free = await self._lookout.wait(frozenset(keys), timeout_seconds)
         return frozenset(keys[key] for key in free)
 
@@ -161,7 +144,7 @@ class ConsulLeases:
         """
         await self._lookout.stop()
         try:
-            if self._ctx is not None and os.getpid() == self._pid and not self._grants:
+            if self._ctx is not None and os.getpid() == self._pid and not self._locks.grants:
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._session.destroy()
         except TimeoutError:
@@ -169,127 +152,27 @@ class ConsulLeases:
         finally:
             await self._client.close()
 
-    async def _acquire(self, key: str, name: str) -> Lease | Held:
-        asked_at = elapsed_seconds()
-        ctx = self._context()
-        for _ in range(_TRIES):
-            entry = await self._client.get(key)
-            if entry is not None and entry.session not in (None, self._session.id):
-                return self._held(key, entry)
-            session = await self._session.fresh(asked_at)
-            if entry is None:
-                entry = await self._make(key)
-            if entry is None or entry.session not in (None, session):
-                continue  # it was changed meanwhile, or ours was lost
-            if entry.session is None and (entry := await self._lock(key, name, entry, session)) is None:
-                continue
-            return Lease(name, ctx.holder, (await self._granted(key, entry)).token, ctx.ttl_seconds)
-        raise self._busy(key)
-
-    async def _make(self, key: str) -> Entry | None:
-        """Make the key, held by nobody; None when another process was faster.
-
-        A grant always follows a known state of the key. To lock one that must be missing could come through
-        late, after the key was made and deleted again.
-        """
-        try:
-            return (await self._client.transact(consul.put(key, FREE, 0)))[-1]
-        except ConflictError:
-            return None
-
-    async def _lock(self, key: str, name: str, entry: Entry, session: str) -> Entry | None:
-        """Lock the key, which nobody holds; None when it, the base or the session is not what it was."""
-        base = await self._base.get()
-        attempts = self._attempts.setdefault(key, set())
-        attempts.add(entry.index)
-        record = encode(Record(self._context().holder, name))
-        try:
-            locked = await self._client.transact(
-                consul.check_index(base.key, base.index),
-                consul.check_index(key, entry.index),
-                consul.lock(key, session, record),
-            )
-        except ConflictError as error:
-            if error.session_is_gone:
-                self._session.forget(session)
-            if error.failed(0):
-                self._base.forget()
-            return None
-        return locked[-1]
-
-    async def _granted(self, key: str, entry: Entry) -> _Grant:
-        """What we hold, as a grant. The state that earlier attempts were to follow is past."""
-        grant = self._grants.get(key)
-        if grant is None or grant.index != entry.index:
-            grant = _Grant(await self._base.token(entry.index), entry.index, elapsed_seconds())
-            self._grants[key] = grant
-        self._attempts.pop(key, None)
-        return grant
+    async def _acquire(self, name: str) -> Lease | Held:
+        ctx, key = self._context(), self._key(name)
+        taken = await self._locks.take(key, encode(Record(ctx.holder, name)))
+        if isinstance(taken, Grant):
+            return Lease(name, ctx.holder, taken.token, ctx.ttl_seconds)
+        self._lookout.refused(key, taken.index)
+        record = decode(key.removeprefix(self._prefix), taken.value)
+        # Under our name, but on another session: a copy of this process.
+        holder = None if record is None or record.holder == ctx.holder else record.holder
+        return Held(holder, ctx.ttl_seconds)
 
     async def _renewed(self) -> Mapping[str, Entry]:
         if not await self._session.renew():
             return {}
         return (await self._client.tree(self._prefix)).entries
 
-    async def _release(self, key: str, token: int | None) -> None:
-        grant = self._grants.get(key)
-        ours = grant is not None and token in (None, grant.token)
-        if grant is not None and ours and await self._unlock(key, grant.index):
-            return
-        for _ in range(_TRIES):
-            entry = await self._client.get(key, exact=True)
-            if entry is not None and entry.session is not None and entry.session == self._session.id:
-                if not ours and token not in (None, await self._base.token(entry.index)):
-                    return  # a later grant
-                if await self._unlock(key, entry.index):
-                    return
-                continue
-            if entry is None or entry.index not in self._attempts.get(key, ()):
-                break
-            if await self._supersede(entry):
-                break
-        else:
-            raise self._busy(key)
-        self._attempts.pop(key, None)
-        if ours:
-            self._grants.pop(key, None)
-
-    async def _unlock(self, key: str, index: int) -> bool:
-        """Unlock our key as it was after the change `index`; whether it still was so."""
-        session = self._session.id
-        if session is None:
-            return False
-        try:
-            await self._client.transact(consul.check_index(key, index), consul.unlock(key, session, FREE))
-        except ConflictError:
-            return False
-        self._attempts.pop(key, None)
-        self._grants.pop(key, None)
-        return True
-
-    async def _supersede(self, entry: Entry) -> bool:
-        """Change a key that nobody holds, so that an acquire which is still on its way does not find the
-        state that it is to follow; whether it still had that."""
-        try:
-            await self._client.transact(consul.put(entry.key, entry.value, entry.index, entry.flags + 1))
-        except ConflictError:
-            return False
-        return True
-
-    def _held(self, key: str, entry: Entry) -> Held:
-        self._lookout.refused(key, entry.index)
-        self._attempts[key] = {index for index in self._attempts.pop(key, ()) if index > entry.index}
-        ctx = self._context()
-        record = decode(key.removeprefix(self._prefix), entry.value)
-        # Under our name, but on another session: a copy of this process.
-        holder = None if record is None or record.holder == ctx.holder else record.holder
-        return Held(holder, ctx.ttl_seconds)
-
     async def _row(self, entry: Entry) -> LeaseInfo:
         place = entry.key.removeprefix(self._prefix)
         record = decode(place, entry.value)
-        grant = self._grants.get(entry.key)
-        ours = grant is not None and (entry.session, entry.index) == (self._session.id, grant.index)
+        grant = self._locks.grants.get(entry.key)
+        ours = self._locks.is_ours(entry, grant)
         return LeaseInfo(
             name=record.name if record is not None else name_of(place) or place,
             holder=None if record is None else record.holder,
@@ -298,8 +181,8 @@ class ConsulLeases:
             remaining_seconds=None,
         )
 
-    def _busy(self, key: str) -> ConsulError:
-        return ConsulError(f"{self._client.address}: the key {key} changes all the time")
+    def _key(self, name: str) -> str:
+        return self._prefix + place_of(name)
 
     def _context(self) -> LeaseContext:
         if self._ctx is None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
 
-from drakkar_consul import _client as consul
+from drakkar_consul import _keys as keys
 from drakkar_consul._ages import STILL_SECONDS, Ages
 from drakkar_consul._cards import CardEntry, encode_card, instance_in
-from drakkar_consul._client import ConflictError, ConsulClient, ConsulError, Entry, ForbiddenError, Listing
+from drakkar_consul._client import ConflictError, ConsulClient, ConsulError, ForbiddenError
+from drakkar_consul._keys import Entry, Listing
 from drakkar_consul._names import place_of
 from drakkar_consul._session import Session, elapsed_seconds
 from drakkar_consul._watch import WAIT_SECONDS, Watch
@@ -127,7 +128,7 @@ class ConsulRegistry:
                 if entry is None or instance_in(entry.value) != instance:
                     break
                 try:
-                    await self._client.transact(consul.delete(key, entry.index))
+                    await self._client.transact(keys.delete(key, entry.index))
                     break
                 except ConflictError:
                     continue  # somebody wrote it meanwhile: look again whose it is
@@ -151,10 +152,10 @@ class ConsulRegistry:
         for _ in range(_TRIES):
             sent_at, now = self._clock(), elapsed_seconds()
             holder = await session.fresh(now - self._renew_after)
-            ops = [consul.check_missing(key) if known is None else consul.check_index(key, known)]
+            ops = [keys.check_missing(key) if known is None else keys.check_index(key, known)]
             if other is not None:
-                ops.append(consul.unlock(key, other, data))
-            ops.append(consul.lock(key, holder, data, self._publishes))
+                ops.append(keys.unlock(key, other, data))
+            ops.append(keys.lock(key, holder, data, self._publishes))
             try:
                 changed = (await self._client.transact(*ops))[-1].index
             except ConflictError as error:
@@ -181,7 +182,7 @@ class ConsulRegistry:
             del listing.entries[entry.key]
             if number < _PRUNED_AT_ONCE:
                 try:
-                    await self._client.transact(consul.delete(entry.key, entry.index))
+                    await self._client.transact(keys.delete(entry.key, entry.index))
                 except (ConflictError, ForbiddenError):
                     continue  # published again, or gone; or this worker may only read
 
