@@ -30,7 +30,7 @@ def make_lease_backend(
         having = ", ".join(info.name for info in scan() if info.chosen and _has_leases(info.name, logger))
         elsewhere = "" if key == LEASE_PROVIDER_KEY else f" set {LEASE_PROVIDER_KEY} to one of"
         raise ConfigError(f"{key} {name!r} has no leases;{elsewhere} those that have: {having}")
-    return cast(LeaseBackend, make_product(make, options, f"{key} {name!r}", _METHODS))
+    return cast(LeaseBackend, make_product(make, options, f"leases of {key} {name!r}", _METHODS))
 
 
 def _has_leases(name: str, logger: EventLogger) -> bool:
