@@ -84,6 +84,21 @@ def test_check_only_tells_that_they_are_fine(drakkar: Drakkar) -> None:
 NONE = "fleet.registry.provider=none"
 CARDBOX = "fleet.registry.provider=cardbox"
 SWEEP = "supervisor.workers=sweep"
+PICKY = """
+from drakkar.fleet.none import make_registry
+
+
+class Factory:
+    __call__ = staticmethod(make_registry)
+
+    def lease_backend(self, options):
+        raise ValueError("picky.file is missing")
+
+
+make = Factory()
+"""
+"""A provider whose leases refuse every option."""
+
 CARDBOX_DIR = 'fleet.registry.plugin_options={"dir": "cards"}'
 
 
@@ -107,11 +122,6 @@ CARDBOX_DIR = 'fleet.registry.plugin_options={"dir": "cards"}'
         ),
         ([NONE, "supervisor.workers=fails"], {}, "supervisor.workers: 'fails' (jobs:fails) cannot be loaded"),
         (
-            [NONE, SWEEP, "supervisor.leases.provider=redis"],
-            {},
-            "supervisor.leases.provider is 'redis', which is",
-        ),
-        (
             [NONE, SWEEP, "supervisor.leases.provider=x"],
             {},
             "supervisor.leases.provider is 'x', and there is",
@@ -128,6 +138,16 @@ CARDBOX_DIR = 'fleet.registry.plugin_options={"dir": "cards"}'
             "fleet.registry.provider 'cardbox' has no leases; set supervisor.leases.provider to one of those",
         ),
         (
+            [NONE, SWEEP, "supervisor.leases.provider=picky"],
+            {},
+            "leases of supervisor.leases.provider 'picky': picky.file is missing",
+        ),
+        (
+            ["fleet.registry.provider=picky", SWEEP],
+            {},
+            "leases of fleet.registry.provider 'picky': picky.file is missing",
+        ),
+        (
             [NONE, SWEEP, "supervisor.leases.ttl_seconds=0.05"],
             {},
             "supervisor.leases.ttl_seconds (0.05) is less",
@@ -139,6 +159,7 @@ def test_check_tells_what_a_worker_would_not_take_in_the_same_words(
     keys: list[str], environ: dict[str, str], error: str, drakkar: Drakkar
 ) -> None:
     drakkar.install_jobs("sweep", "notify", "prune", "fails")
+    drakkar.install("picky", {"picky": "picky:make"}, {"picky.py": PICKY})
     arguments = [f"--set={key}" for key in keys]
 
     checked = drakkar("config", "check", *arguments, **environ)
