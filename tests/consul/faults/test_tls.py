@@ -1,0 +1,78 @@
+"""TLS, with certificates of both sides by an authority that the system does not know."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from drakkar.fleet.testkit import make_card, make_context
+from drakkar_consul._client import ConsulError
+from drakkar_consul.registry import ConsulRegistry
+from drakkar_consul.settings import read_settings
+from support.certificates import Authority, Certificate
+from support.consul_servers import Consul, with_tls
+
+Secured = tuple[Consul, Authority, Certificate]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    with with_tls(tmp_path_factory.mktemp("consul-tls")) as made:
+        yield made
+
+
+async def published(options: dict[str, object]) -> list[str]:
+    provider = ConsulRegistry(options)
+    try:
+        await provider.start(make_context("worker-1"))
+        await provider.publish(make_card("worker-1"))
+        return [peer.card["worker"] for peer in await provider.list()]
+    finally:
+        await provider.stop()
+
+
+def all_options(secured: Secured) -> dict[str, object]:
+    server, authority, certificate = secured
+    return {
+        "address": server.address,
+        "ca_file": str(authority.ca_file),
+        "cert_file": str(certificate.cert_file),
+        "key_file": str(certificate.key_file),
+    }
+
+
+async def test_it_shows_its_certificate_and_looks_at_that_of_the_agent(secured: Secured) -> None:
+    assert await published(all_options(secured)) == ["worker-1"]
+
+
+@pytest.mark.parametrize("missing", ["ca_file", "cert_file"])
+async def test_it_fails_without_either(secured: Secured, missing: str) -> None:
+    options = all_options(secured)
+    del options[missing]
+    if missing == "cert_file":
+        del options["key_file"]
+
+    with pytest.raises(ConsulError):
+        await published(options)
+
+
+async def test_it_does_not_trust_another_authority(secured: Secured, tmp_path: Path) -> None:
+    other = Authority(tmp_path / "other")
+
+    with pytest.raises(ConsulError, match="certificate verify failed"):
+        await published({**all_options(secured), "ca_file": str(other.ca_file)})
+
+
+@pytest.mark.parametrize("key", ["ca_file", "cert_file", "key_file"])
+def test_a_file_that_is_no_certificate_is_named_by_its_option(
+    secured: Secured, tmp_path: Path, key: str
+) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("garbage")
+    shown = "cert_file" if key == "key_file" else key
+
+    with pytest.raises(ValueError, match=rf"fleet\.registry\.consul\.{shown} .*cannot be used"):
+        ConsulRegistry({**all_options(secured), key: str(bad)})
+
+
+def test_files_are_not_looked_at_before_a_half_is_made(secured: Secured) -> None:
+    assert read_settings({**all_options(secured), "ca_file": "/does/not/exist"}).tls
