@@ -33,6 +33,7 @@ class Etcd(ServerProcess):
         arguments: Sequence[str | Path] = (),
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.program = program
         self.port, peer_port = ports or free_ports(2)
         scheme = "http" if tls is None else "https"
         self.endpoint = f"{scheme}://127.0.0.1:{self.port}"
@@ -81,6 +82,16 @@ class Etcd(ServerProcess):
 
     def delete_all(self) -> None:
         self.call("/kv/deleterange", {"key": b64(b"\0"), "range_end": b64(b"\0")})
+
+    def leases(self) -> list[str]:
+        return [lease["ID"] for lease in self.call("/lease/leases", {}).get("leases", [])]
+
+    def requests(self, method: str) -> float:
+        """How many requests of a kind it has had so far, such as `Range`."""
+        with urllib.request.urlopen(f"{self.endpoint}/metrics", timeout=5, context=self._tls) as answer:
+            lines = answer.read().decode().splitlines()
+        wanted = ("grpc_server_msg_received_total{", f'grpc_method="{method}"')
+        return sum(float(line.split()[-1]) for line in lines if all(part in line for part in wanted))
 
     def revoke(self, lease: int | str) -> None:
         self.call("/lease/revoke", {"ID": str(lease)})

@@ -9,9 +9,10 @@ from drakkar_etcd._wire import Folder, decoded
 from drakkar_etcd.leases import EtcdLeases
 from drakkar_etcd.registry import EtcdRegistry
 from support import store_trials
-from support.etcd_servers import PROGRAMS, Etcd, single
+from support.etcd_servers import Etcd, single
 from support.side_by_side import side_by_side
 
+ONE_SERVER_IN_A_GATE = True
 PREFIX = "/fleet"
 
 
@@ -46,8 +47,8 @@ class EtcdTrials:
             await asyncio.to_thread(self.server.put, key, data)
 
     async def forget(self) -> None:
-        for lease in self.server.call("/lease/leases", {}).get("leases", []):
-            self.server.revoke(lease["ID"])
+        for lease in self.server.leases():
+            self.server.revoke(lease)
         self.server.delete_all()
 
     def restart(self, keep_data: bool) -> None:
@@ -83,12 +84,8 @@ def trials(
         yield wait
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("program", PROGRAMS if metafunc.config.getoption("--long") else PROGRAMS[:1])
-    metafunc.parametrize("trial", store_trials.TRIALS, ids=lambda trial: trial.__name__)
-
-
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("trial", store_trials.TRIALS, ids=lambda trial: trial.__name__)
 def test_it_passes_the_trial(
     request: pytest.FixtureRequest,
     trials: Callable[[pytest.Item], None],

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 import aiohttp
@@ -30,6 +31,9 @@ _NO_LOGINS: Final = "authentication is not enabled"
 _LEASE_GONE: Final = "requested lease not found"
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
+LOGIN_PAUSE_SECONDS: Final = 1.0
+"""How long a login that was refused counts for all: each costs the server 65 ms of a processor."""
+
 _HAS_LEADER: Final = {"Grpc-Metadata-hasleader": "true"}
 """Without this header a watch at a member that lost its majority stays open in silence; with it the member
 ends the stream."""
@@ -42,6 +46,7 @@ class EtcdError(Exception):
         super().__init__(f"etcd: {message}")
         self.status = status
         self.code = code
+        self.message = message
         self.lease_is_gone = _LEASE_GONE in message
         self.not_logged_in = code == _UNAUTHENTICATED or any(text in message for text in _NOT_LOGGED_IN)
         self.no_logins = _NO_LOGINS in message
@@ -96,8 +101,8 @@ class EtcdClient:
         self._library: _Library | None = None
         self._limit_seconds = 0.0
         self._token: str | None = None
-        self._logins = 0
-        self._login_failure: Exception | None = None
+        self._login_failure: EtcdError | None = None
+        self._login_failed_at = 0.0
         self._login_turn = asyncio.Lock()
         self._streams: set[aiohttp.ClientResponse] = set()
 
@@ -205,7 +210,7 @@ class EtcdClient:
                 self._try_seconds(library)
             ):  # the first message comes with the headers
                 response = await self._post(
-                    library, "/watch", json.dumps(request).encode(), limit, _HAS_LEADER
+                    library, "/watch", json.dumps(request).encode(), limit, self._token, _HAS_LEADER
                 )
         except (aiohttp.ClientError, TimeoutError, OSError):
             self._move_on(library, at)
@@ -221,18 +226,18 @@ class EtcdClient:
     async def _ask(self, library: _Library, method: str, data: bytes) -> dict[str, Any]:
         token = self._token
         try:
-            return await self._send(library, method, data)
+            return await self._send(library, method, data, token)
         except EtcdError as error:
             if not (error.not_logged_in and self._settings.username):
                 raise
         await self._renew_login(token)
-        return await self._send(library, method, data)
+        return await self._send(library, method, data, self._token)
 
-    async def _send(self, library: _Library, method: str, data: bytes) -> dict[str, Any]:
+    async def _send(self, library: _Library, method: str, data: bytes, token: str | None) -> dict[str, Any]:
         # Without a limit of our own there is none at all: the library turns aiohttp's off.
         limit = self._try_seconds(library)
         async with asyncio.timeout(limit):
-            response = await self._post(library, method, data, aiohttp.ClientTimeout(total=limit), {})
+            response = await self._post(library, method, data, aiohttp.ClientTimeout(total=limit), token)
             async with response:
                 return _answer(response.status, await response.read())
 
@@ -242,11 +247,12 @@ class EtcdClient:
         method: str,
         data: bytes,
         limit: aiohttp.ClientTimeout,
-        headers: Mapping[str, str],
+        token: str | None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> aiohttp.ClientResponse:
         # Bytes in and raw out: the library's models take 640 ms of the event loop for a thousand keys, write
         # text as Latin-1, and turn every refusal of a 3.5 server into a TypeError.
-        library.token = self._token
+        library.token = token
         request = library.call_rpc(method, data=data, raw=True, timeout=limit, headers=dict(headers))
         return cast("aiohttp.ClientResponse", await request)
 
@@ -256,22 +262,23 @@ class EtcdClient:
         Not the library's `auth()`: it takes the token away while it waits, so that whatever is asked
         meanwhile fails, and nothing ever calls it a second time.
         """
-        before = self._logins
         async with self._login_turn:
             if self._token != stale:
                 return
-            if self._logins != before and self._login_failure is not None:
-                raise self._login_failure
-            self._logins += 1
+            failure, now = self._login_failure, asyncio.get_running_loop().time()
+            if failure is not None and now - self._login_failed_at < LOGIN_PAUSE_SECONDS:
+                raise EtcdError(failure.status, failure.code, failure.message)
             self._login_failure = None
             settings = self._settings
             login = json.dumps({"name": settings.username, "password": settings.password}).encode()
             try:
-                self._token = (await self._send(self._open(), "/auth/authenticate", login))["token"]
+                # Without the old token: 3.4 refuses a login that comes with one which has expired.
+                answer = await self._send(self._open(), "/auth/authenticate", login, None)
+                self._token = answer["token"]
             except EtcdError as error:
                 if error.no_logins:
                     return
-                self._login_failure = error
+                self._login_failure, self._login_failed_at = error, now
                 raise
 
     def _move_on(self, library: _Library, at: int) -> None:
