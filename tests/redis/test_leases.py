@@ -109,34 +109,38 @@ async def test_a_counter_of_another_kind_is_replaced(server: RedisServer, make: 
 
 
 GARBAGE: list[tuple[str | bytes, ...]] = [
-    ("SET", KEY, ""),
-    ("SET", KEY, b"\xff\x00"),
-    ("SET", KEY, "12:34:56:"),
-    ("SET", KEY, "12:34:worker-9/0"),
-    ("SET", KEY, "x" * 100_000),
-    ("HSET", KEY, "x", "y"),
-    ("RPUSH", KEY, "x"),
-    ("SET", KEY, "garbage", "PX", "86400000"),
+    ("SET", "", ""),
+    ("SET", "", b"\xff\x00"),
+    ("SET", "", "12:34:56:"),
+    ("SET", "", "12:34:worker-9/0"),
+    ("SET", "", "x" * 100_000),
+    ("HSET", "", "x", "y"),
+    ("RPUSH", "", "x"),
+    ("SET", "", "garbage", "PX", "86400000"),
 ]
+"""Commands without the name of the key."""
 
 
-@pytest.mark.parametrize("words", GARBAGE, ids=lambda words: repr(words)[:60])
 async def test_garbage_counts_as_held_until_it_was_there_for_a_ttl(
-    words: tuple[str | bytes, ...], server: RedisServer, make: MakeBackend
+    server: RedisServer, make: MakeBackend
 ) -> None:
     one, two = await make("worker-1", ttl_seconds=1), await make("worker-2", ttl_seconds=1)
-    server.command(*words)
-
-    for backend in (one, two, one):
-        answer = await refusal(backend)
-        assert answer.holder is None
-        assert answer.retry_after_seconds is not None
-        assert answer.retry_after_seconds <= 1
-    (row,) = await one.list()
-    assert (row.name, row.holder, row.token, row.age_seconds) == (NAME, None, None, None)
+    names = [f"{NAME}-{number}" for number in range(len(GARBAGE))]
+    for name, (command, _, *rest) in zip(names, GARBAGE, strict=True):
+        server.command(command, KEYS.lease(name), *rest)
+        for backend in (one, two, one):
+            answer = await refusal(backend, name)
+            assert answer.holder is None
+            assert answer.retry_after_seconds is not None
+            assert answer.retry_after_seconds <= 1
+    rows = await one.list()
+    assert sorted(row.name for row in rows) == names
+    assert {(row.holder, row.token, row.age_seconds) for row in rows} == {(None, None, None)}
 
     await asyncio.sleep(1.05)
-    assert isinstance(await one.acquire(NAME), Lease)
+
+    for name in names:
+        await grant(one, name)
 
 
 async def test_a_record_without_an_end_is_given_its_holders(server: RedisServer, make: MakeBackend) -> None:
