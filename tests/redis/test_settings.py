@@ -93,6 +93,9 @@ def test_digits_of_an_environment_variable_are_text() -> None:
         ({"url": "redis://host:port"}, "url"),
         ({"url": "redis://host:99999"}, "url"),
         ({"url": "redis://host:0"}, "url"),
+        ({"url": "redis://host:" + "9" * 5000}, "url"),
+        ({"url": "redis://host:\u0663"}, "url"),
+        ({"url": "redis://host/" + "9" * 5000}, "url"),
         ({"url": "redis://host/name"}, "url"),
         ({"url": "redis://host/0/1"}, "url"),
         ({"url": "redis://host/1?db=2"}, "url"),
@@ -130,7 +133,7 @@ def test_digits_of_an_environment_variable_are_text() -> None:
         ({"url": URL, "min_replicas": 1.0}, "min_replicas"),
         ({"url": URL, "min_replicas": True}, "min_replicas"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:80],
 )
 def test_what_does_not_hold_is_refused_in_one_line_by_its_name(options: dict[str, Any], key: str) -> None:
     for make in (make_registry, make_registry.lease_backend):

@@ -16,8 +16,9 @@ from redis.crc import key_slot
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from drakkar_redis._address import Host, shown
 from drakkar_redis._keys import Keys
-from drakkar_redis.settings import Host, RedisSettings, shown
+from drakkar_redis.settings import RedisSettings
 
 MAX_CONNECTIONS: Final = 32
 """More than the keeper asks for at once, so that a renewal stands in no line."""

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from drakkar.fleet.provider import PeerCard, PeerCardList, ProviderConfigError, RegistryContext
+from drakkar.fleet import provider as contract
+from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
 
 from drakkar_redis._card_scripts import LIST, PUBLISH, WITHDRAW
 from drakkar_redis._card_text import decode, encode
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _MAX_NAMED: Final = 1024
 _MAX_SHOWN: Final = 200
 _AT_ONCE: Final = 100
+
+ConfigError: Final[type[ValueError]] = getattr(contract, "ProviderConfigError", ValueError)
+"""What tells a worker not to start; another implementation of the contract may have no name for it."""
 
 
 class RedisRegistry:
@@ -59,7 +63,7 @@ class RedisRegistry:
         try:
             await client.check(LIST, [self._keys.cards, self._keys.published], [self._prune_ms])
         except ValueError as error:
-            raise ProviderConfigError(f"fleet.registry.redis.{error}") from error
+            raise ConfigError(f"fleet.registry.redis.{error}") from error
         except (StoreError, TimeoutError) as error:
             ctx.logger.warning("fleet_redis_not_reached", error=str(error))
 
