@@ -41,7 +41,13 @@ FOUND = {version: path for version in PYTHONS if (path := find_python(version))}
 # At the end of the path nox finds them, and they come before nothing else.
 os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *{str(path.parent): 0 for path in FOUND.values()}])
 
-ON_LOWEST_ONLY = ("tests/consul/faults", "tests/core/cli", "tests/filesystem/leases", "tests/redis/faults")
+ON_LOWEST_ONLY = (
+    "tests/consul/faults",
+    "tests/core/cli",
+    "tests/etcd/faults",
+    "tests/filesystem/leases",
+    "tests/redis/faults",
+)
 """Tests that start hundreds of processes or wait for real leases. The gate runs them on the lowest Python
 alone, to stay below twenty minutes on two processors; `--long` runs them on every one."""
 

@@ -34,7 +34,7 @@ from drakkar.leases.testkit import make_context
 from drakkar_etcd.leases import EtcdLeases
 from drakkar_etcd.registry import EtcdRegistry
 from support.etcd_servers import Etcd, single
-from tooz import coordination  # type: ignore[import-untyped, import-not-found, unused-ignore]  # of the bench
+from tooz import coordination
 
 MS = 1000
 TTL_SECONDS = 600
@@ -244,7 +244,7 @@ def cards(bench: Bench, count: int) -> dict[str, dict[str, float]]:
 
     bench.runner.run(publish_all())
     for number, card in enumerate(body[1:], 1):
-        from tooz import utils  # type: ignore[import-untyped, import-not-found, unused-ignore]  # of the bench
+        from tooz import utils
 
         client.put(f"tooz/groups/fleet/worker-{number}", utils.dumps(card))
 

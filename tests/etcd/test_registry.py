@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from drakkar.fleet.card import encode_card
 from drakkar.fleet.testkit import make_card, make_context
-from drakkar_etcd._client import UnansweredError
+from drakkar_etcd._answers import UnansweredError
 from drakkar_etcd.registry import EtcdRegistry
 from support.etcd_links import LateTransactions, link
 from support.etcd_servers import Etcd, b64

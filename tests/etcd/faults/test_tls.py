@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import serialization
 from drakkar.fleet.provider import ProviderConfigError
 from drakkar.fleet.testkit import make_card
 from drakkar.leases.backend import Lease
-from drakkar_etcd._client import UnansweredError
+from drakkar_etcd._answers import UnansweredError
 from support.certificates import Authority
 from support.etcd_servers import Etcd, with_tls
 from support.etcd_workers import Workers

@@ -9,7 +9,7 @@ import pytest
 from drakkar.fleet.provider import ProviderConfigError
 from drakkar.fleet.testkit import make_card
 from drakkar.leases.backend import Lease
-from drakkar_etcd._client import EtcdError
+from drakkar_etcd._answers import EtcdError
 from support.etcd_servers import Etcd, single, with_users
 from support.etcd_workers import Workers
 from support.log import RecordingLogger

@@ -5,22 +5,22 @@ process, if there is none, if the number that tokens begin with is the one that 
 has made it void (see `_session`).
 """
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from drakkar.leases.backend import Held, Lease, LeaseInfo
 
-from drakkar_etcd._client import EtcdClient, EtcdError, UnansweredError
-from drakkar_etcd._records import SCALE, Record, read_record, token_of
+from drakkar_etcd._answers import EtcdError, UnansweredError
+from drakkar_etcd._client import EtcdClient
+from drakkar_etcd._records import Record, read_record, token_of
 from drakkar_etcd._session import Session
+from drakkar_etcd._tokens import Tokens
 from drakkar_etcd._wakeups import WakeUps
 from drakkar_etcd._wire import (
     Folder,
     Json,
     compare,
-    decoded,
     encoded,
     got,
     number,
@@ -63,32 +63,13 @@ class Claims:
     ) -> None:
         self._client = client
         self._folder = Folder(f"{prefix}/leases/")
-        self._base_key = encoded(f"{prefix}/lease-base")
-        self._base = ""
+        self.tokens = Tokens(client, f"{prefix}/lease-base")
         self._holder = holder
         self._session = session
         self._wakeups = wakeups
         self._clock = clock
         self._claims: dict[str, _Claim] = {}
         self._suspects: dict[str, tuple[int, float]] = {}
-        self._highest = 0
-
-    async def prepare(self) -> None:
-        """Find or make what all tokens begin with."""
-        if not self._base:
-            # As of now, and above all that this process has seen: clocks of hosts differ.
-            now = str(max(round(time.time() * 1000), self._highest // SCALE + 1))
-            request = transaction(
-                [compare(self._base_key, "create", 0)],
-                [{"request_put": {"key": self._base_key, "value": encoded(now)}}],
-                [then_get(self._base_key)],
-            )
-            answer = await self._client.call("/kv/txn", request)
-            found = None if answer.get("succeeded") else got(answer, 0)
-            text = now if found is None else decoded(found.get("value")).decode(errors="replace")
-            if not (text.isascii() and text.isdigit() and len(text) < 16):
-                raise ValueError(f"the key lease-base below the prefix is no number but {text[:50]!r}")
-            self._base = text
 
     async def acquire(self, name: str) -> Lease | Held:
         asked_at = self._clock()
@@ -96,7 +77,7 @@ class Claims:
         for _ in range(_TRIES):
             await self._session.settle(name)
             await self._session.make(asked_at)
-            await self.prepare()
+            await self.tokens.prepare()
             if (answer := await self._try(name)) is not None:
                 return answer
         raise RuntimeError(f"the lease {name!r} could not be asked for: the store changed under every try")
@@ -104,17 +85,17 @@ class Claims:
     async def _try(self, name: str) -> Lease | Held | None:
         """One transaction; None when it has to be tried again."""
         key, lease = self._folder.key(name), self._session.id
-        record = Record(self._holder, int(self._base), self._session.ttl_seconds)
+        record = Record(self._holder, self.tokens.base, self._session.ttl_seconds)
         request = transaction(
             [
                 compare(key, "create", 0),
-                compare(self._base_key, "value", self._base),
+                self.tokens.unchanged(),
                 self._session.unchanged(),
             ],
             [then_put(key, record.encode(), lease)],
-            [then_get(key), then_get(self._base_key), self._session.look()],
+            [then_get(key), self.tokens.look(), self._session.look()],
         )
-        highest = self._highest  # before it is sent: answers may come out of order
+        highest = self.tokens.highest  # before it is sent: answers may come out of order
         try:
             answer = await self._client.call("/kv/txn", request, repeat=False)
         except EtcdError as error:
@@ -133,12 +114,14 @@ class Claims:
         token = record.token(revision_of(answer))
         claim = _Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
         if token <= highest:
-            await self._begin_anew(name, claim)
+            # The store was set back to an earlier state of its own, and this token comes a second time.
+            await self._delete(name, claim)
+            await self.tokens.begin_anew()
             return None
         return self._grant(name, claim)
 
     def _grant(self, name: str, claim: _Claim) -> Lease:
-        self._highest = max(self._highest, claim.token)
+        self.tokens.saw(claim.token)
         self._claims[name] = claim
         self._suspects.pop(name, None)
         self._wakeups.granted(name)
@@ -147,14 +130,13 @@ class Claims:
     async def _refused(self, name: str, answer: Json, lease: int) -> Lease | Held | None:
         kv, base = got(answer, 0), got(answer, 1)
         if kv is None:  # so it was one of the other conditions
-            if base is None or decoded(base.get("value")).decode(errors="replace") != self._base:
-                self._base = ""
+            self.tokens.adopt(base)
             await self._session.adopt(got(answer, 2))
             return None
         record = read_record(kv)
         if record is not None and number(kv.get("lease")):
             if record.holder != self._holder:
-                self._highest = max(self._highest, token_of(kv, record))
+                self.tokens.saw(token_of(kv, record))
                 self._suspects.pop(name, None)
                 self._wakeups.refused(name, revision_of(answer))
                 return Held(record.holder, record.ttl_seconds)
@@ -178,18 +160,6 @@ class Claims:
         if record is None or record.holder == self._holder:
             return Held(None, left)
         return Held(record.holder, left)
-
-    async def _begin_anew(self, name: str, claim: _Claim) -> None:
-        """The store was set back to an earlier state of its own: a token would come a second time. Give that
-        back, and have tokens begin from now."""
-        await self._delete(name, claim)
-        now = str(max(round(time.time() * 1000), self._highest // SCALE + 1))
-        request = transaction(
-            [compare(self._base_key, "value", self._base)],
-            [{"request_put": {"key": self._base_key, "value": encoded(now)}}],
-        )
-        await self._client.call("/kv/txn", request)
-        self._base = ""
 
     async def renewed(self, leases: Iterable[Lease]) -> tuple[list[Lease], list[Lease]]:
         """Which of `leases` are still ours, by one reading of all names, and which are not."""

@@ -15,20 +15,14 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 import aiohttp
-import semantic_version  # type: ignore[import-untyped]  # it has no types
 from etcd3 import AioClient  # type: ignore[import-untyped]  # it has no types
 from etcd3.baseclient import BaseClient  # type: ignore[import-untyped]  # it has no types
 
+from drakkar_etcd._answers import CompactedError, EtcdError, UnansweredError, read_answer, read_message
 from drakkar_etcd.settings import SECTION, EtcdSettings
 
 T = TypeVar("T")
 
-_UNAVAILABLE: Final = 14
-_DEADLINE_EXCEEDED: Final = 4
-_UNAUTHENTICATED: Final = 16
-_NOT_LOGGED_IN: Final = ("user name is empty", "invalid auth token", "auth store is old")
-_NO_LOGINS: Final = "authentication is not enabled"
-_LEASE_GONE: Final = "requested lease not found"
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 LOGIN_PAUSE_SECONDS: Final = 1.0
@@ -37,32 +31,6 @@ LOGIN_PAUSE_SECONDS: Final = 1.0
 _HAS_LEADER: Final = {"Grpc-Metadata-hasleader": "true"}
 """Without this header a watch at a member that lost its majority stays open in silence; with it the member
 ends the stream."""
-
-
-class EtcdError(Exception):
-    """The server said no. `code` is gRPC's."""
-
-    def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(f"etcd: {message}")
-        self.status = status
-        self.code = code
-        self.message = message
-        self.lease_is_gone = _LEASE_GONE in message
-        self.not_logged_in = code == _UNAUTHENTICATED or any(text in message for text in _NOT_LOGGED_IN)
-        self.no_logins = _NO_LOGINS in message
-        self.unavailable = (
-            code in (_UNAVAILABLE, _DEADLINE_EXCEEDED)
-            or status in (503, 504)
-            or "context deadline exceeded" in message  # 3.4 has code 2 for it
-        )
-
-
-class UnansweredError(ConnectionError):
-    """No endpoint gave an answer. What was asked for may have happened, and may still happen."""
-
-
-class CompactedError(Exception):
-    """The changes that a watch should begin with are no longer there."""
 
 
 class _Library(AioClient):  # type: ignore[misc]  # it has no types
@@ -85,9 +53,14 @@ class _Library(AioClient):  # type: ignore[misc]  # it has no types
         return self.endpoints[self.current]
 
     def _retrieve_version(self) -> None:
-        # The library asks the server for its version here: with `requests`, blocking the event loop for up to
-        # 0.3 s, and it fails with AttributeError when the server is down. Every server since 3.4 has /v3.
-        self.server_version_sem = self.cluster_version_sem = semantic_version.Version("3.4.0")
+        """The library asks the server for its version here, by `requests`: the event loop stands for up to
+        0.3 s, and when the server is down it fails with AttributeError afterwards."""
+
+    def _verify_version(self) -> None:
+        """Nothing to look at."""
+
+    def _get_prefix(self) -> None:
+        self.api_prefix = "/v3"  # which every server has since 3.4
 
 
 class EtcdClient:
@@ -183,7 +156,7 @@ class EtcdClient:
         try:
             async with self._streaming(library, {"create_request": request}) as lines:
                 async for line in lines:
-                    message = _result(line)
+                    message = read_message(line)
                     if message.get("canceled"):
                         # The server leaves the stream open after this, and says nothing more on it.
                         if "compact_revision" in message:
@@ -239,7 +212,7 @@ class EtcdClient:
         async with asyncio.timeout(limit):
             response = await self._post(library, method, data, aiohttp.ClientTimeout(total=limit), token)
             async with response:
-                return _answer(response.status, await response.read())
+                return read_answer(response.status, await response.read())
 
     async def _post(
         self,
@@ -293,29 +266,6 @@ class EtcdClient:
         if self._library is None:
             raise RuntimeError("the connection is not open: it was not started, or was stopped")
         return self._library
-
-
-def _answer(status: int, body: bytes) -> dict[str, Any]:
-    try:
-        answer = json.loads(body)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        raise EtcdError(status, 0, f"status {status} and no JSON: is there an etcd at this address?")
-    # Refusals: 3.4 has `error`, `message` and `code`; 3.5 has no `error`, which the library cannot read;
-    # those of streams lie one level deeper.
-    inner = answer.get("error")
-    refusal = inner if isinstance(inner, dict) else answer
-    if status >= 400 or inner is not None:
-        code = refusal.get("code", refusal.get("grpc_code", 0))
-        message = refusal.get("message") or inner or f"status {status}"
-        raise EtcdError(status, code if isinstance(code, int) else 0, str(message))
-    return answer
-
-
-def _result(line: bytes) -> dict[str, Any]:
-    result = _answer(200, line).get("result")
-    return result if isinstance(result, dict) else {}
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -3,7 +3,8 @@
 import math
 import secrets
 
-from drakkar_etcd._client import EtcdClient, EtcdError
+from drakkar_etcd._answers import EtcdError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._wire import number
 
 _EXISTS = "lease already exists"

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from drakkar_etcd._answers import EtcdError
 from drakkar_etcd._cards import UnreadableError, decode_card
-from drakkar_etcd._client import EtcdClient, EtcdError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._grant import Grant
 from drakkar_etcd._wire import (
     Folder,

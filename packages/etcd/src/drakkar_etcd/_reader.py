@@ -13,7 +13,8 @@ from typing import Final
 import aiohttp
 from drakkar.fleet.provider import PeerCard
 
-from drakkar_etcd._client import CompactedError, EtcdClient, EtcdError
+from drakkar_etcd._answers import CompactedError, EtcdError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._picture import Entry, Picture
 from drakkar_etcd._wire import Folder, Json, decoded, encoded, number, revision_of
 

@@ -10,7 +10,8 @@ request after a failure, and nothing else.
 import asyncio
 from collections.abc import Callable
 
-from drakkar_etcd._client import EtcdClient, EtcdError
+from drakkar_etcd._answers import EtcdError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._grant import Grant
 from drakkar_etcd._wire import Json, compare, encoded, number, put, revision_of, then_get
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import aiohttp
 
-from drakkar_etcd._client import CompactedError, EtcdClient, EtcdError
+from drakkar_etcd._answers import CompactedError, EtcdError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._wire import Folder, number, revision_of
 
 _FIRST_DELAY_SECONDS: Final = 0.1

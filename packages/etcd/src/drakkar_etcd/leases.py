@@ -72,7 +72,7 @@ class EtcdLeases:
     async def _prepare(self, claims: Claims) -> None:
         await self._client.log_in()
         await self._session.make(self._clock())
-        await claims.prepare()
+        await claims.tokens.prepare()
 
     async def acquire(self, name: str) -> Lease | Held:
         """Renew the etcd lease, and take the name if it has no key. A cancelled acquire cannot take effect

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from drakkar.fleet import provider as contract
 from drakkar.fleet.provider import PeerCardList, RegistryContext
 
+from drakkar_etcd._answers import EtcdError, UnansweredError
 from drakkar_etcd._cards import encode_card
-from drakkar_etcd._client import EtcdClient, EtcdError, UnansweredError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._picture import Entry
 from drakkar_etcd._publisher import Publisher
 from drakkar_etcd._reader import Reader, rows

@@ -1,0 +1,65 @@
+"""What the tokens of a fleet begin with: a key that is made once, and that every grant compares."""
+
+import time
+
+from drakkar_etcd._client import EtcdClient
+from drakkar_etcd._records import SCALE
+from drakkar_etcd._wire import Json, compare, decoded, encoded, got, then_get, transaction
+
+
+class Tokens:
+    """Every method raises as `EtcdClient.call` does."""
+
+    def __init__(self, client: EtcdClient, key: str) -> None:
+        self._client = client
+        self._key = encoded(key)
+        self._text = ""
+        self.highest = 0
+        """Of all tokens that this process has seen. Revisions count for the whole store, so a new one is
+        greater, whatever its name is."""
+
+    @property
+    def base(self) -> int:
+        """Milliseconds; `prepare` comes first."""
+        return int(self._text)
+
+    async def prepare(self) -> None:
+        """Find or make the key. Raises `ValueError` for one that somebody spoiled."""
+        if self._text:
+            return
+        now = self._now()
+        request = transaction([compare(self._key, "create", 0)], [self._then_write(now)], [self.look()])
+        answer = await self._client.call("/kv/txn", request)
+        found = None if answer.get("succeeded") else got(answer, 0)
+        text = now if found is None else decoded(found.get("value")).decode(errors="replace")
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise ValueError(f"the key lease-base below the prefix is no number but {text[:50]!r}")
+        self._text = text
+
+    def saw(self, token: int) -> None:
+        self.highest = max(self.highest, token)
+
+    def unchanged(self) -> Json:
+        """The condition that a grant names."""
+        return compare(self._key, "value", self._text)
+
+    def look(self) -> Json:
+        """The read that tells why a grant failed at it."""
+        return then_get(self._key)
+
+    def adopt(self, found: Json | None) -> None:
+        """Find it anew if this is not what we know."""
+        if found is None or decoded(found.get("value")) != self._text.encode():
+            self._text = ""
+
+    async def begin_anew(self) -> None:
+        """Have tokens begin from now, unless somebody else has seen to that."""
+        await self._client.call("/kv/txn", transaction([self.unchanged()], [self._then_write(self._now())]))
+        self._text = ""
+
+    def _now(self) -> str:
+        # Above all that this process has seen, too: clocks of hosts differ.
+        return str(max(round(time.time() * 1000), self.highest // SCALE + 1))
+
+    def _then_write(self, text: str) -> Json:
+        return {"request_put": {"key": self._key, "value": encoded(text)}}
