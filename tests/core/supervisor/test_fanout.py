@@ -73,6 +73,18 @@ async def test_there_is_one_acquired_and_one_released_event_however_many_shards(
 
 
 @virtual_time
+async def test_it_goes_on_leading_while_one_shard_is_left() -> None:
+    process = Process([fan_out(Job())], memory())
+    async with process:
+        for shard in range(3):
+            process.supervisor.step_down(f"gc-leader-{shard}", 60)
+        await asyncio.sleep(STOP_TIMEOUT + 1)
+        assert process.supervisor.held_shards("gc") == {3}
+        assert process.supervisor.features()["leader_for"] == ["gc"]
+        assert process.count("leader_events", worker="gc", event="released") == 0
+
+
+@virtual_time
 async def test_the_card_says_how_many_shards_are_held_and_changes_at_once() -> None:
     process = Process([fan_out(Job())], memory())
     assert process.supervisor.features() == {"leader_for": [], "workers": ["gc"], "fanouts": {}}
@@ -175,6 +187,19 @@ async def test_one_that_has_its_share_takes_a_free_shard_if_nobody_else_does() -
     took = await settles(fleet, lambda: len(first.held()) == 2, 60, look_seconds=0.1)
     assert STOP_TIMEOUT + 2 <= took <= STOP_TIMEOUT + 6.2  # twice as long for one that it gave up itself
     await fleet.end()
+
+
+@virtual_time
+async def test_a_refusal_just_before_makes_nobody_wait_for_a_shard_that_comes_free() -> None:
+    """A shard that was asked for in vain is none of its share."""
+    store, job = memory(), Job()
+    first = Process([fan_out(job, 1)], store)
+    first.start()
+    await asyncio.sleep(1)
+    async with Process([fan_out(job, 1)], store, "worker-2") as second:
+        await first.stop()
+        await asyncio.sleep(0.1)
+        assert second.supervisor.held_shards("gc") == {0}
 
 
 @virtual_time

@@ -313,6 +313,41 @@ async def test_a_run_that_notices_the_loss_by_itself_has_not_crashed() -> None:
 
 
 @virtual_time
+async def test_a_run_that_notices_the_loss_before_anybody_else_has_not_crashed() -> None:
+    async def body(ctx: RunContext) -> None:
+        if len(job.starts) > 1:
+            await forever(ctx)
+        hold_up(60)
+        assert ctx.lease is not None
+        ctx.lease.check()
+
+    job = Job(body)
+    async with Process([job.worker()], memory()) as process:
+        await asyncio.sleep(1)
+        assert len(job.starts) == 2
+        assert process.count("worker_panic", worker="gc", shard="-") == 0
+        assert process.log.named("worker_crashed") == []
+        assert (process.report().attempts, process.report().last_error) == (0, None)
+
+
+@virtual_time
+async def test_a_run_that_fails_when_its_lease_is_lost_has_failed_in_its_clean_up() -> None:
+    async def body(ctx: RunContext) -> None:
+        if len(job.starts) > 1:
+            await forever(ctx)
+        hold_up(60)
+        raise ValueError
+
+    job = Job(body)
+    async with Process([job.worker()], memory()) as process:
+        await asyncio.sleep(0.5)
+        assert len(job.starts) == 2
+        assert process.count("worker_panic", worker="gc", shard="-") == 0
+        assert len(process.log.named("worker_cleanup_failed")) == 1
+        assert process.report().attempts == 0
+
+
+@virtual_time
 async def test_a_lease_of_somebody_else_that_is_lost_is_a_crash() -> None:
     async def body(_ctx: RunContext) -> None:
         raise LeaseLost("another one")
@@ -850,4 +885,28 @@ async def test_a_lane_that_somebody_cancels_says_so_and_keeps_no_lease() -> None
     assert process.log.named("worker_lane_failed")[0]["worker"] == "gc"
     assert process.report().status == "stopped"
     assert process.supervisor.features()["leader_for"] == []
+    await process.stop()
+
+
+@virtual_time
+async def test_a_lane_that_is_cancelled_at_the_moment_of_its_grant_keeps_no_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, job = memory(), Job()
+    process = Process([job.worker()], store)
+    acquire = process.keeper.acquire
+
+    async def cancelling(*args: Any) -> Any:
+        handle = await acquire(*args)
+        (lane,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("drakkar lane")]
+        lane.cancel()
+        return handle
+
+    monkeypatch.setattr(process.keeper, "acquire", cancelling)
+    process.start()
+    await asyncio.sleep(1)
+    assert holders(store) == {"gc-leader": "worker-1"}
+    await asyncio.sleep(60)
+    assert job.starts == []
+    assert holders(store) == {}
     await process.stop()

@@ -70,6 +70,27 @@ async def test_a_stop_that_is_cancelled_goes_on_and_may_be_asked_for_again() -> 
 
 
 @virtual_time
+async def test_the_leader_events_end_when_all_runs_have_ended_and_not_before() -> None:
+    async def slow(ctx: RunContext) -> None:
+        try:
+            await forever(ctx)
+        finally:
+            await asyncio.sleep(5)
+
+    process, seen = Process([Job(slow).worker()], memory()), []
+
+    async def read() -> None:
+        async for event in process.supervisor.leader_events():
+            seen.extend([event.event])
+
+    reading = asyncio.create_task(read())
+    async with process:
+        pass
+    await reading
+    assert seen == ["acquired", "released"]
+
+
+@virtual_time
 async def test_two_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two background workers 'gc'"):
         Process([Job().worker(), FanOut("gc", 2, Job().build_shard)], memory())

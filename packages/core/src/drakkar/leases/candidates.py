@@ -29,6 +29,7 @@ ask without end."""
 MAX_WAKEUP_DELAY_SECONDS: Final = 1.0
 
 BeforeAttempt = Callable[[], Awaitable[None]]
+AfterRefusal = Callable[[], None]
 
 
 class Candidates:
@@ -74,7 +75,9 @@ class Candidates:
     async def stop(self) -> None:
         await self._wakeups.stop()
 
-    async def win(self, name: str, before_attempt: BeforeAttempt | None) -> LeaseHandle:
+    async def win(
+        self, name: str, before_attempt: BeforeAttempt | None, after_refusal: AfterRefusal | None
+    ) -> LeaseHandle:
         """Return when a grant is ours that a run may start on."""
         failures = early = 0
         try:
@@ -96,6 +99,8 @@ class Candidates:
                     return handle
                 if isinstance(answer, Held):
                     failures = 0
+                    if after_refusal is not None:
+                        after_refusal()
                     early = early + 1 if await self._wakeups.sleep(name, self._patience(answer)) else 0
                     await self._calm_down(early - TRUSTED_WAKEUPS)
                     continue

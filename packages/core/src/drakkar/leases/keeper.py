@@ -15,7 +15,7 @@ from drakkar.clock import Clock
 from drakkar.fleet.provider import EventLogger
 from drakkar.leases.backend import MAX_NAME_CHARS, LeaseBackend, LeaseContext, LeaseInfo
 from drakkar.leases.calls import LeaseCalls
-from drakkar.leases.candidates import BeforeAttempt, Candidates
+from drakkar.leases.candidates import AfterRefusal, BeforeAttempt, Candidates
 from drakkar.leases.deadline import LeaseTiming, failure_delay
 from drakkar.leases.givebacks import GiveBacks
 from drakkar.leases.handle import LeaseHandle, LeaseState
@@ -83,12 +83,18 @@ class LeaseKeeper:
             self._stopping = asyncio.create_task(self._stop(), name="drakkar leases stop")
         await see_through(self._stopping)
 
-    async def acquire(self, name: str, before_attempt: BeforeAttempt | None = None) -> LeaseHandle:
-        """Wait until the lease is ours. `before_attempt` is awaited each time before the store is asked.
+    async def acquire(
+        self,
+        name: str,
+        before_attempt: BeforeAttempt | None = None,
+        after_refusal: AfterRefusal | None = None,
+    ) -> LeaseHandle:
+        """Wait until the lease is ours. `before_attempt` is awaited each time before the store is asked,
+        `after_refusal` called when it has said that somebody else has the lease.
 
         Every handle must be given to `release` when its run has ended, however the lease ended: until then
         the name is taken in this process, and further calls for it wait. Raises `ValueError` for a name that
-        cannot be one, and whatever `before_attempt` raises.
+        cannot be one, and whatever these two raise.
 
         A cancellation leaves nothing behind: what the store may have granted meanwhile is given back in the
         background. Await it directly, under `asyncio.timeout` if need be: a handle that is lost on its way
@@ -99,7 +105,7 @@ class LeaseKeeper:
             await turn.wait()
         self._turns[name] = asyncio.Event()
         try:
-            handle = self._runs[name] = await self._candidates.win(name, before_attempt)
+            handle = self._runs[name] = await self._candidates.win(name, before_attempt, after_refusal)
         except BaseException:
             self._end_turn(name)
             raise

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from drakkar.leases.candidates import BeforeAttempt
+from drakkar.leases.candidates import AfterRefusal, BeforeAttempt
 from drakkar.leases.handle import LeaseHandle
 from drakkar.leases.keeper import LeaseKeeper
 from drakkar.supervisor.waking import Wake
@@ -13,12 +13,15 @@ async def acquire(
     keeper: LeaseKeeper,
     lease: str,
     before_attempt: BeforeAttempt,
+    after_refusal: AfterRefusal | None,
     unwanted: Callable[[], bool],
     wake: Wake,
 ) -> LeaseHandle | None:
     """Return the lease; or None as soon as it is `unwanted()`, which is looked at when `wake` rings, with
     nothing held or asked for any more."""
-    acquiring = asyncio.create_task(keeper.acquire(lease, before_attempt), name=f"drakkar acquire {lease}")
+    acquiring = asyncio.create_task(
+        keeper.acquire(lease, before_attempt, after_refusal), name=f"drakkar acquire {lease}"
+    )
     acquiring.add_done_callback(lambda _: wake.ring())
     try:
         await wake.until(lambda: acquiring.done() or unwanted())

@@ -24,7 +24,7 @@ PEERS_SECONDS: Final = 1.0
 """How old a look at the peers may be: every shard asks for it."""
 
 ATTEMPT_SECONDS: Final = 0.5
-"""How long a shard that is being asked for counts as one that is held."""
+"""How long a shard that was asked for counts as one that is held, unless it was refused."""
 
 _REMEMBERED_PEERS: Final = 1024
 
@@ -75,6 +75,10 @@ class Balance:
             else:
                 self._attempts[shard] = self._clock.elapsed()
                 return
+
+    def refused(self, shard: int) -> None:
+        """Another process works on `shard`."""
+        self._attempts.pop(shard, None)
 
     def took(self, shard: int) -> None:
         """`shard` is worked on by this process again, and counts as held."""

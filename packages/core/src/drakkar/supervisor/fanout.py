@@ -116,6 +116,7 @@ class FanOutGroup:
             lambda leading: self._leads(shard, leading),
             label=str(shard),
             before_attempt=lambda: self._balance.welcome(shard),
+            after_refusal=lambda: self._balance.refused(shard),
             on_backoff=lambda: self._backs_off(shard),
         )
 

@@ -6,9 +6,10 @@ hangs on: acquire, build, run; cancel, await the end, release; and only then wai
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from drakkar.errors import LeaseLost
+from drakkar.leases.candidates import AfterRefusal, BeforeAttempt
 from drakkar.leases.handle import LeaseHandle
 from drakkar.supervisor.acquire import acquire
 from drakkar.supervisor.backoff import Backoff, courtesy
@@ -23,8 +24,9 @@ class Lane:
     """Runs `build()` again and again: under `lease`, or without one for None. Begins to live at once.
 
     `leads` is called with True when a run begins and with False when it has ended or its lease is lost;
-    `before_attempt` is awaited each time before the lease is asked for; `on_backoff` is called when
-    `backing_off` changes, `on_over` when `over` turns true. `label` is the shard's in the metrics.
+    `before_attempt` is awaited each time before the lease is asked for, `after_refusal` called when another
+    has it; `on_backoff` is called when `backing_off` changes, `on_over` when `over` turns true. `label` is
+    the shard's in the metrics.
     """
 
     def __init__(
@@ -37,7 +39,8 @@ class Lane:
         leads: Callable[[bool], None],
         *,
         label: str = "-",
-        before_attempt: Callable[[], Awaitable[None]] | None = None,
+        before_attempt: BeforeAttempt | None = None,
+        after_refusal: AfterRefusal | None = None,
         on_backoff: Callable[[], None] | None = None,
         on_over: Callable[[], None] | None = None,
     ) -> None:
@@ -47,6 +50,7 @@ class Lane:
         self._around = around
         self._leads = leads
         self._before_attempt = before_attempt
+        self._after_refusal = after_refusal
         self._on_backoff = on_backoff
         self._on_over = on_over
         self._status = Status(name, shard, lease, label, around)
@@ -138,7 +142,12 @@ class Lane:
         self._status.be("waiting")
         if self._lease is not None:
             self._handle = await acquire(
-                self._around.keeper, self._lease, self._until_welcome, lambda: self._leaving, self._wake
+                self._around.keeper,
+                self._lease,
+                self._until_welcome,
+                self._after_refusal,
+                lambda: self._leaving,
+                self._wake,
             )
             if self._handle is None:
                 return
