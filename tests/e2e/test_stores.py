@@ -129,6 +129,42 @@ def test_a_polite_stop_hands_over_at_once(fleet: Fleet, store: Store, tmp_path: 
         assert hand_over.seconds < 0.5 * store.ttl_seconds
 
 
+SECRETS: dict[str, dict[str, object]] = {
+    "redis": {
+        "fleet.registry.redis.url": "redis://me:hunter2@127.0.0.1:1",
+        "fleet.registry.redis.password": "hunter2-too",
+    }
+}
+"""Settings with secrets in them, `hunter2`, for a server that is not there."""
+
+
+@pytest.mark.parametrize("provider", SECRETS)
+def test_passwords_of_a_store_show_nowhere(fleet: Fleet, provider: str) -> None:
+    """Trial: secrets in logs."""
+    worker = fleet.launch(
+        "worker-1",
+        {**SECRETS[provider], "fleet.registry.provider": provider, "workers": "sole"},
+        quick=True,
+        **witness.install(fleet.home / "site", fleet.home / "witness.log"),
+    )
+    worker.wait_until_it_runs()
+    wait_for(lambda: worker.metric('drakkar_fleet_registry_errors_total{op="list"}') >= 2)
+    wait_for(lambda: bool(worker.events("lease_backend_start_failed")))
+    paths = (
+        "",
+        "api/v1/workers",
+        "api/v1/identity",
+        "api/v1/supervisor",
+        "api/v1/leases",
+        "readyz",
+        "metrics",
+    )
+    shown = "".join(worker.get(path).text for path in paths)
+    assert worker.stop() == 0
+    assert provider in shown
+    assert "hunter2" not in shown + worker.log.read_text()
+
+
 def failing(worker: WorkerProcess) -> bool:
     registry: dict[str, Any] = worker.get("readyz").json()["registry"]
     return bool(registry["failing_for_seconds"])

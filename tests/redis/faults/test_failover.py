@@ -132,22 +132,25 @@ async def test_a_master_that_was_made_a_replica_is_left_for_the_new_one(
 ) -> None:
     """A planned fail-over: connections to the old master go on to work, and it takes no writes any more. The
     lease is kept."""
-    backend = await make("worker-1", **sentinels.options)
+    backend = await make("worker-1", ttl_seconds=30, **sentinels.options)
     lease = await granted(backend, NAME, 0)
     old = sentinels.master()
 
     with _sentinel_client(sentinels) as client:
         client.execute_command("SENTINEL", "FAILOVER", sentinels.service_name)
     await until(lambda: sentinels.master() is not old, FAILOVER_SECONDS)
+    await until(lambda: old.info("role") == "slave", FAILOVER_SECONDS)
+    new = sentinels.master()
+    before = new.command("PTTL", KEYS.lease(NAME))
 
     kept: list[Lease] = []
-    async with asyncio.timeout(6):  # before the lease runs out
+    async with asyncio.timeout(FAILOVER_SECONDS):
         while not kept:
             with suppress(ConnectionError, TimeoutError):
                 kept = list((await backend.renew([lease])).kept)
             await asyncio.sleep(0.1)
     assert kept == [lease]
-    assert sentinels.master().command("PTTL", KEYS.lease(NAME)) > 0
+    assert new.command("PTTL", KEYS.lease(NAME)) > before
 
 
 def _sentinel_client(group: SentinelGroup) -> Any:
