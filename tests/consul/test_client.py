@@ -300,3 +300,18 @@ async def test_it_can_be_used_again_after_it_was_closed(server: Consul) -> None:
         await client.close()
         await client.close()
         assert (await client.tree("nothing/")).entries == {}
+
+
+async def test_a_long_listing_is_read_like_a_short_one(
+    server: Consul, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(250):
+        server.put(f"{prefix}/{number}", "[{},]" * number)
+    server.put(f"{prefix}/%5D%7D,%7B%22", b"")
+    async with client_of(server.port) as client:
+        short = await client.tree(f"{prefix}/")
+        monkeypatch.setattr(keys, "_LONG_TEXT", 10)
+        long = await client.tree(f"{prefix}/")
+
+    assert len(long.entries) == 251
+    assert long == short

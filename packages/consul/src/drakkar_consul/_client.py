@@ -16,7 +16,7 @@ import aiohttp
 from consul import base
 from yarl import URL
 
-from drakkar_consul._keys import Entry, Listing, Op
+from drakkar_consul._keys import Entry, Listing, Op, read_entries, read_entry, read_result
 from drakkar_consul.settings import ConsulSettings, no_good
 
 T = TypeVar("T")
@@ -78,23 +78,20 @@ class ConsulClient:
         mode = "consistent" if exact else "default"
         return await self._ask(
             lambda: self._kv.get(key, consistency=mode),
-            lambda found: None if found[1] is None else _entry(found[1]),
+            lambda found: None if found[1] is None else read_entry(found[1]),
             again=True,
         )
 
     async def tree(self, prefix: str) -> Listing:
         """All keys below `prefix`, which ends with a slash. Raises `ForbiddenError` without the right to
         read."""
-        return await self._listing(prefix, lambda: self._kv.get(prefix, recurse=True))
+        return await self._tree(prefix, [], None)
 
     async def tree_after(self, prefix: str, index: int, wait_seconds: int) -> Listing:
         """The same, once it is newer than `index`, or after `wait_seconds` as it is."""
-        # TRAP: the library has no time limit of its own, and without `wait` the agent answers after five
-        # minutes.
+        # TRAP: the library has no time limit, and without `wait` the agent answers after five minutes.
         limit = wait_seconds * 17 / 16 + WAIT_SLACK_SECONDS  # an agent adds up to a sixteenth
-        return await self._listing(
-            prefix, lambda: self._kv.get(prefix, index=index, wait=f"{wait_seconds}s", recurse=True), limit
-        )
+        return await self._tree(prefix, [("index", str(index)), ("wait", f"{wait_seconds}s")], limit)
 
     async def transact(self, *ops: Op) -> list[Entry]:
         """Do all of `ops` or none; return the keys as they are then, of each operation but deletions.
@@ -103,13 +100,10 @@ class ConsulClient:
         """
         # TRAP: `txn.put` of the library ignores the datacenter, and would lock keys in another one than it
         # reads.
-        try:
-            return await self._ask(
-                lambda: self._put("/v1/txn", [{"KV": op} for op in ops], base.CB.json()),
-                lambda answer: [_result(each["KV"]) for each in answer["Results"] or ()],
-            )
-        except _FailedTransactionError as error:
-            raise ConflictError(str(error), error.failures) from None
+        return await self._ask(
+            lambda: self._put("/v1/txn", [{"KV": op} for op in ops], base.CB.json()),
+            lambda answer: [read_result(each["KV"]) for each in answer["Results"] or ()],
+        )
 
     async def create_session(self, name: str, ttl_seconds: float, *, delete: bool) -> str:
         """A session that holds keys until it was not renewed for twice `ttl_seconds`; then they are freed, or
@@ -162,15 +156,26 @@ class ConsulClient:
         """Close all connections; may be repeated, and the client used again afterwards."""
         await self._http.close()
 
-    async def _listing(
-        self, prefix: str, call: Callable[[], Awaitable[Any]], limit_seconds: float | None = None
-    ) -> Listing:
-        listing = await self._ask(call, _listing, limit_seconds, again=limit_seconds is None)
-        if not listing.entries:
+    async def _tree(self, prefix: str, params: list[tuple[str, str]], limit_seconds: float | None) -> Listing:
+        # TRAP: the library takes a whole answer apart in one step of the event loop, which then stands still
+        # for ten milliseconds and more.
+        agent = self._agent
+        asked = [*params, ("recurse", "1"), *agent.params()]
+        index, text = await self._ask(
+            lambda: self._http.get(_untouched, f"/v1/kv/{prefix}", asked, agent.headers()),
+            lambda answer: (int(answer[0]), answer[1]),  # TRAP: the index is a text.
+            limit_seconds,
+            again=limit_seconds is None,
+        )
+        if not text:
             # TRAP: a token that may not read gets an empty listing and no error. For one key there is an
             # error.
             await self.get(prefix)
-        return listing
+            return Listing(index, {})
+        try:
+            return Listing(index, await read_entries(text))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise self._strange() from error
 
     def _put(self, path: str, body: object, callback: Any) -> Awaitable[Any]:
         agent = self._agent
@@ -208,17 +213,16 @@ class ConsulClient:
             if any("Permission denied" in what for _, what in failures):
                 # TRAP: in a transaction a missing right looks like a condition that does not hold.
                 raise ForbiddenError(f"{self.address} refused the token: {_line(error)}") from error
-            raise _FailedTransactionError(f"{self.address}: {failures[0][1]}", failures) from error
+            raise ConflictError(f"{self.address}: {failures[0][1]}", failures) from error
         except (ValueError, KeyError, TypeError, IndexError) as error:
             # TRAP: what is no answer of an agent, such as a page of a proxy, fails while it is taken apart.
-            raise ConsulError(f"{self.address} did not answer like an agent of Consul") from error
+            raise self._strange() from error
+
+    def _strange(self) -> ConsulError:
+        return ConsulError(f"{self.address} did not answer like an agent of Consul")
 
 
 class _NotFoundError(ConsulError):
-    pass
-
-
-class _FailedTransactionError(ConflictError):
     pass
 
 
@@ -345,27 +349,10 @@ def _strange() -> str:
     raise ValueError("no answer of an agent")
 
 
-def _listing(answer: Any) -> Listing:
-    index, found = answer
-    # TRAP: the index is a text.
-    return Listing(int(index), {each["Key"]: _entry(each) for each in found or ()})
-
-
-def _entry(found: dict[str, Any]) -> Entry:
-    value = found["Value"]  # TRAP: an empty value comes as None.
-    return Entry(
-        found["Key"],
-        value if value is not None else b"",
-        found.get("Session"),
-        found["ModifyIndex"],
-        found["CreateIndex"],
-        found["Flags"],
-    )
-
-
-def _result(found: dict[str, Any]) -> Entry:
-    """A key in the answer to a transaction, which has no values."""
-    return _entry({**found, "Value": b""})
+def _untouched(response: Any) -> tuple[str, str]:
+    """The index and the text of an answer; no text when there are no such keys."""
+    base.CB.binary()(response)  # raises what every answer of the library does
+    return response.headers["X-Consul-Index"], "" if response.code == 404 else response.body
 
 
 def _failures(error: Exception) -> list[tuple[int, str]] | None:

@@ -1,15 +1,24 @@
 """Keys as they are read, and what a transaction can do to one: plain data."""
 
+import asyncio
 import base64
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 Op = dict[str, Any]
 
+_SLICE: Final = 100
+_LONG_TEXT: Final = 1_000_000
+"""More would take longer to parse than the event loop should stand still."""
 
-@dataclass(frozen=True, slots=True)
+_DECODER: Final = json.JSONDecoder()
+
+
+@dataclass(slots=True)
 class Entry:
-    """One key."""
+    """One key. Not frozen, which would take three times as long to make."""
 
     key: str
     value: bytes
@@ -32,6 +41,52 @@ class Listing:
     deletion."""
 
     entries: dict[str, Entry]
+
+
+async def read_entries(text: str) -> dict[str, Entry]:
+    """The keys in an answer, in slices."""
+    entries: dict[str, Entry] = {}
+    for found in _objects(text):
+        value = found["Value"]
+        found["Value"] = base64.b64decode(value) if value is not None else None
+        entries[found["Key"]] = read_entry(found)
+        if len(entries) % _SLICE == 0:
+            await asyncio.sleep(0)
+    return entries
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The objects of the array in `text`; those of a long one each when it is wanted, which takes twice as
+    long in all."""
+    if len(text) <= _LONG_TEXT:
+        yield from json.loads(text)
+        return
+    at = text.index("[") + 1
+    while True:
+        while text[at] in " \n,":
+            at += 1
+        if text[at] == "]":
+            return
+        found, at = _DECODER.raw_decode(text, at)
+        yield found
+
+
+def read_entry(found: dict[str, Any]) -> Entry:
+    """A key as the agent tells of it, its value decoded. An empty value comes as None."""
+    value = found["Value"]
+    return Entry(
+        found["Key"],
+        value if value is not None else b"",
+        found.get("Session"),
+        found["ModifyIndex"],
+        found["CreateIndex"],
+        found["Flags"],
+    )
+
+
+def read_result(found: dict[str, Any]) -> Entry:
+    """A key in the answer to a transaction, which has no values."""
+    return read_entry({**found, "Value": b""})
 
 
 def encoded(value: bytes) -> str:

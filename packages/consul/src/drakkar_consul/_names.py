@@ -6,6 +6,7 @@ from typing import Final
 
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _MAX_CHARS: Final = 400
+_ALL_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,400}")
 _PLACE: Final = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9a-f]{2})+")
 
 
@@ -16,6 +17,8 @@ def place_of(name: str) -> str:
     for a real one, drops the second of two, follows `..` out of the prefix and refuses control characters. A
     name that gets too long that way is a hash after `==`, which no other place begins with.
     """
+    if _ALL_PLAIN.fullmatch(name):
+        return name
     data = name.encode("utf-8", "surrogatepass")
     place = "".join(chr(byte) if byte in _PLAIN else f"={byte:02x}" for byte in data)
     return place if len(place) <= _MAX_CHARS else "==" + hashlib.sha256(data).hexdigest()
