@@ -55,7 +55,7 @@ class TcpProxy:
         self._run(self._listen())
 
     def stop(self) -> None:
-        self._run(self._refuse())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -89,6 +89,16 @@ class TcpProxy:
             self._server.close()
             self._server = None
         await self._cut()
+
+    async def _end(self) -> None:
+        await self._refuse()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        for _ in range(3):
+            await asyncio.sleep(0)  # so that transports which were closed let go of their sockets
 
     async def _cut(self) -> None:
         await asyncio.sleep(0)  # what was accepted a moment ago is a link by then
