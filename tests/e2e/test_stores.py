@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import witness
+from support.consul_servers import Consul
 from support.processes import Fleet, WorkerProcess, stop_all, until_all_see, wait_for
 from support.redis_servers import RedisServer
 from support.servers import ServerProcess, running
@@ -38,7 +39,16 @@ def redis_store(folder: Path) -> Store:
     return Store(server.process, settings, 4.0, 0.5)
 
 
-STORES = {"redis": redis_store}
+def consul_store(folder: Path) -> Store:
+    server = Consul(folder)
+    settings = {
+        "fleet.registry.provider": "consul",
+        "fleet.registry.consul.address": server.address,
+    }
+    return Store(server, settings, 20.0, 1.0)
+
+
+STORES = {"consul": consul_store, "redis": redis_store}
 
 
 @pytest.fixture(params=STORES)
