@@ -5,6 +5,7 @@ process and with which token they are at work; and what must be true of that.
 """
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
@@ -45,8 +46,22 @@ class Witnessed:
         os.write(self._log, line.encode())  # appended as a whole: the order of lines is that of events
 
 
+class Stubborn(Witnessed):
+    """Its clean-up never ends, and goes on writing."""
+
+    async def run(self, ctx: RunContext) -> None:
+        while True:
+            self._write(ctx)
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(EVERY_SECONDS)
+
+
 def build(_deps: Dependencies) -> Runner:
     return Witnessed()
+
+
+def build_stubborn(_deps: Dependencies) -> Runner:
+    return Stubborn()
 
 
 def build_shard(_deps: Dependencies, _shard: int) -> Runner:
@@ -55,15 +70,18 @@ def build_shard(_deps: Dependencies, _shard: int) -> Runner:
 
 split = FanOut("split", SHARDS, build_shard)
 sole = BackgroundWorker("sole", build)
+stubborn = BackgroundWorker("stubborn", build_stubborn)
 
 
 def install(folder: Path, log: Path) -> dict[str, str]:
-    """The environment in which a worker knows `split`, twelve shards, and `sole`, which write to `log`."""
+    """The environment in which a worker knows `split`, twelve shards, `sole` and `stubborn`, which write to
+    `log`."""
     info = folder / "witness-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: witness\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         f"[drakkar.workers]\nsplit = {__name__}:split\nsole = {__name__}:sole\n"
+        f"stubborn = {__name__}:stubborn\n"
     )
     tests = Path(__file__).parents[1]
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(tests)]), _LOG: str(log)}
@@ -90,7 +108,7 @@ class HandOver:
 
 
 @dataclass
-class Testimony:
+class Account:
     """What the log says: by lease, the terms in the order in which they began."""
 
     terms: dict[str, list[Term]]
@@ -111,7 +129,7 @@ class Testimony:
         )
 
 
-def read(log: Path) -> Testimony:
+def read(log: Path) -> Account:
     """Faults are: a line of an older term after one of a younger, a token that went back, a token of two."""
     terms: dict[str, list[Term]] = defaultdict(list)
     faults = []
@@ -125,4 +143,4 @@ def read(log: Path) -> Testimony:
             faults.append(f"line {number}: {line}, while token {last.token} is at work in {last.pid}")
         else:
             last.times.append(float(at))
-    return Testimony(dict(terms), faults)
+    return Account(dict(terms), faults)
