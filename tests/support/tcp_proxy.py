@@ -101,7 +101,8 @@ class TcpProxy:
             await asyncio.sleep(0)  # so that transports which were closed let go of their sockets
 
     async def _cut(self) -> None:
-        await asyncio.sleep(0)  # what was accepted a moment ago is a link by then
+        for _ in range(10):
+            await asyncio.sleep(0)  # what was accepted a moment ago takes some turns to become a link
         links = dict(self._links)
         for task, ends in links.items():
             for writer in filter(None, ends):
