@@ -85,3 +85,29 @@ def test_the_least_age_counts_from_when_it_was_first_seen(ages: Ages) -> None:
 
     assert ages.least_age(KEY, now=230) == 30
     assert ages.least_age("unknown", now=230) == 0
+
+
+def test_what_came_before_its_own_publish_is_known_by_that(ages: Ages) -> None:
+    ages.published("own", 20, sent_at=200, now=201)
+    ages.observe(20, {KEY: 10, "new": 15, "own": 20}, now=500, unsure_seconds=300)
+
+    assert ages.least_age("new", now=500) == 299
+    assert ages.age("new", now=500) == 300
+
+
+def test_what_came_after_its_own_publish_is_younger_than_that() -> None:
+    ages = Ages()
+    ages.published("own", 20, sent_at=200, now=201)
+    ages.observe(25, {"new": 25, "own": 20}, now=205, unsure_seconds=float("inf"))
+
+    assert ages.age("new", now=205) == 5
+
+
+def test_its_own_publishes_say_nothing_of_a_state_that_came_back(ages: Ages) -> None:
+    ages.published("own", 20, sent_at=200, now=201)
+    ages.observe(20, {KEY: 10, "own": 20}, now=202, unsure_seconds=1)
+    ages.observe(9, {KEY: 8}, now=300, unsure_seconds=1)
+    ages.observe(30, {KEY: 30}, now=301, unsure_seconds=1)
+
+    assert ages.age(KEY, now=301) == 1
+    assert ages.least_age(KEY, now=301) == 0

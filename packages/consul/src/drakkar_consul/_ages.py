@@ -5,6 +5,7 @@ index is above that of a whole listing was changed after that listing. A card ne
 unknown age. No age is told younger than it is, save by what an answer of the agent needs to reach us.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,18 @@ STILL_SECONDS: Final = 900.0
 """A card that has stood still for longer cannot be of an online worker: it is as old as that at least."""
 
 
+_MARKS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A change that this process made itself, so that it knows when: all with a lower index came before."""
+
+    index: int
+    sent_at: float
+    answered_at: float
+
+
 @dataclass(slots=True)
 class _Sight:
     index: int
@@ -24,7 +37,7 @@ class _Sight:
     """Not after the change; None: nobody saw it."""
 
     seen_at: float
-    """Not before the change: when a listing first had it."""
+    """Not before the change."""
 
 
 class Ages:
@@ -34,6 +47,7 @@ class Ages:
         self._still_seconds = still_seconds
         self._sights: dict[str, _Sight] = {}
         self._index: int | None = None
+        self._marks: deque[_Mark] = deque(maxlen=_MARKS)
 
     def observe(self, index: int, indexes: Mapping[str, int], now: float, unsure_seconds: float) -> None:
         """Take in a listing: what the keys were changed by, and the index of the whole.
@@ -42,14 +56,21 @@ class Ages:
         servers lost data, or forgot a deletion; what is different then may be an old state that came back,
         and is unknown.
         """
-        last = self._index if self._index is not None and index >= self._index else None
-        close = unsure_seconds <= max(UNSURE_SECONDS, len(indexes) / 50)
+        last = self._index
+        if last is not None and index < last:
+            last = None
+            self._marks.clear()
         sights = {}
         for key, changed in indexes.items():
             sight = self._sights.get(key)
             if sight is None or sight.index != changed:
-                known = close and last is not None and changed > last
-                sight = _Sight(changed, now - unsure_seconds if known else None, now)
+                after = [mark.sent_at for mark in self._marks if mark.index < changed]
+                if last is not None and changed > last:
+                    after.append(now - unsure_seconds)
+                seen_at = min((mark.answered_at for mark in self._marks if mark.index > changed), default=now)
+                changed_at = max(after, default=float("-inf"))
+                close = seen_at - changed_at <= max(UNSURE_SECONDS, len(indexes) / 50)
+                sight = _Sight(changed, changed_at if close else None, seen_at)
             sights[key] = sight
         self._sights = sights
         self._index = index
@@ -57,6 +78,7 @@ class Ages:
     def published(self, key: str, changed: int, sent_at: float, now: float) -> None:
         """This process itself made the change, by a request that was sent at `sent_at`."""
         self._sights[key] = _Sight(changed, sent_at, now)
+        self._marks.append(_Mark(changed, sent_at, now))
 
     def age(self, key: str, now: float) -> float | None:
         """The age of what `key` held in the last listing; None when it is unknown."""
