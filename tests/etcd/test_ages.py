@@ -107,8 +107,15 @@ async def test_a_watch_that_tells_nothing_is_noticed_and_costs_no_content(
 
         assert [peer.card for peer in await reader.list()] == [card]
 
+        watches = etcd.requests("Watch")
         await asyncio.sleep(1.5)
         await expect_age(reader, "worker-2", since, WHOLE_SECONDS)
+        async with asyncio.timeout(10):
+            while etcd.requests("Watch") == watches:
+                await reader.list()
+                await asyncio.sleep(0.05)
+        await writer.withdraw("worker-2", card["instance"])
+        assert await reader.list() == []
         proxy.deaf = False
         await writer.publish(card)
         await expect_age(reader, "worker-2", time.monotonic(), WHOLE_SECONDS)

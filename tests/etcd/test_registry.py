@@ -82,6 +82,21 @@ async def test_the_whole_card_is_back_on_a_lease_with_the_next_publish(
     assert await workers(one) == ["worker-1"]
 
 
+async def test_each_publish_brings_the_lease_to_its_full_time(
+    registry: MakeRegistry, etcd: Etcd, prefix: str
+) -> None:
+    one = await registry("worker-1", prune_after_seconds=1000)
+    await one.publish(make_card("worker-1"))
+    await asyncio.sleep(2.1)
+    before = etcd.get(f"{prefix}/cards/worker-1")
+    assert before is not None
+    assert int(etcd.call("/lease/timetolive", {"ID": before["lease"]})["TTL"]) < 998
+
+    await one.publish(make_card("worker-1"))
+
+    assert int(etcd.call("/lease/timetolive", {"ID": before["lease"]})["TTL"]) >= 998
+
+
 async def test_a_withdrawn_card_leaves_neither_key_nor_lease(
     registry: MakeRegistry, etcd: Etcd, prefix: str
 ) -> None:

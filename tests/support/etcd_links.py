@@ -28,10 +28,12 @@ class LateTransactions(TcpProxy):
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delayed: Verb) -> None:
         while data := await reader.read(65536):
-            if delayed is Verb.DELAY_REQUESTS and b"/kv/txn" in data:
-                await asyncio.sleep(self.late_seconds)
+            late_seconds = self.late_seconds if delayed is Verb.DELAY_REQUESTS and b"/kv/txn" in data else 0
+            await asyncio.sleep(late_seconds)
             writer.write(data)
             await writer.drain()
+            if late_seconds:  # etcd drops the request of a client that hangs up at once
+                await asyncio.sleep(0.2)
 
 
 P = TypeVar("P", bound=TcpProxy)

@@ -7,6 +7,7 @@ break without each of the detours below is said where it is taken, and shown in 
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -119,9 +120,14 @@ class EtcdClient:
         data = json.dumps(request).encode()
         reason = ""
         for _ in library.endpoints:
-            at = library.current
+            at, began = library.current, asyncio.get_running_loop().time()
             try:
                 return await self._ask(library, method, data)
+            except asyncio.CancelledError:
+                # Whoever asked has a time limit, too, which may be the first to end.
+                if asyncio.get_running_loop().time() - began > 0.5 * self._try_seconds(library):
+                    self._move_on(library, at)
+                raise
             except aiohttp.ClientConnectorError as error:
                 reason = f"{library.endpoints[at]}: {_why(error)}"
                 sent = False
@@ -311,5 +317,6 @@ def _why(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
+        found = error.os_error  # asyncio puts an address in the place of the system's own words
+        return os.strerror(found.errno) if found.errno else str(found)
     return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
