@@ -27,7 +27,7 @@ def blocks(*languages: str) -> pytest.MarkDecorator:
 
 
 def test_every_block_says_what_language_it_is_in() -> None:
-    known = {"python", "yaml", "toml", "json", "text", "promql", *SHELL}
+    known = {"python", "yaml", "toml", "json", "text", "promql", "hcl", *SHELL}
 
     assert [str(block) for block in BLOCKS if block.info not in known] == []
 

@@ -18,7 +18,7 @@ STILL_SECONDS: Final = 900.0
 """A card that has stood still for longer cannot be of an online worker: it is as old as that at least."""
 
 
-_MARKS: Final = 64
+_MARKS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
