@@ -86,6 +86,9 @@ class TcpProxy:
 
     async def _refuse(self) -> None:
         if self._server is not None:
+            for listening in self._server.sockets:
+                self._loop.remove_reader(listening.fileno())
+            await self._take_turns()  # a server that is closed while it accepts somebody leaves a socket open
             self._server.close()
             self._server = None
         await self._cut()
@@ -97,12 +100,10 @@ class TcpProxy:
             task.cancel()
         if left:
             await asyncio.wait(left)
-        for _ in range(3):
-            await asyncio.sleep(0)  # so that transports which were closed let go of their sockets
+        await self._take_turns()  # so that transports which were closed let go of their sockets
 
     async def _cut(self) -> None:
-        for _ in range(10):
-            await asyncio.sleep(0)  # what was accepted a moment ago takes some turns to become a link
+        await self._take_turns()
         links = dict(self._links)
         for task, ends in links.items():
             for writer in filter(None, ends):
@@ -110,6 +111,11 @@ class TcpProxy:
             task.cancel()
         if links:
             await asyncio.wait(links)
+
+    async def _take_turns(self) -> None:
+        """Let what was accepted a moment ago become a link."""
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
