@@ -164,6 +164,7 @@ async def test_describes_its_api(script: Script) -> None:
     assert set(document["paths"]) == {
         "/api/v1/workers",
         "/api/v1/identity",
+        "/api/v1/peer/cache/changes",
         "/healthz",
         "/readyz",
         "/metrics",
@@ -183,7 +184,8 @@ async def test_describes_what_comes_back(script: Script) -> None:
         Health.model_validate_json((await get(worker, "healthz")).content, strict=True)
         Readiness.model_validate_json((await get(worker, "readyz")).content, strict=True)
     schemas = document["components"]["schemas"]
-    assert set(schemas) == {"WorkerRow", "WorkerInfo", "Health", "Readiness", "RegistryReadiness"}
+    answers = {"WorkerRow", "WorkerInfo", "Health", "Readiness", "RegistryReadiness"}
+    assert set(schemas) == answers | {"ChangesPage", "CacheRow"}
     required = {"worker_name", "url", "is_current", "cluster", "online"}
     assert required <= set(schemas["WorkerRow"]["required"])
     assert "backend" not in schemas["WorkerRow"]["required"]

@@ -19,7 +19,7 @@ from drakkar.settings.resolve import lease_options, lease_provider
 from drakkar.supervisor.chosen import Supervised
 from drakkar.supervisor.supervisor import Supervisor
 from drakkar.supervisor.surroundings import LaneReport, Surroundings
-from drakkar.supervisor.worker import Dependencies
+from drakkar.supervisor.worker import Dependencies, SharedCache
 from drakkar.telemetry.metrics import LeaseMetrics, SupervisorMetrics
 
 
@@ -56,6 +56,7 @@ class Leadership:
         identity: WorkerIdentity,
         *,
         peers: Callable[[], Sequence[Peer]],
+        cache: SharedCache | None,
         on_change: Callable[[], None],
         clock: Clock,
         logger: EventLogger,
@@ -83,7 +84,7 @@ class Leadership:
             stop_timeout_seconds=settings.supervisor.stop_timeout_seconds,
             refresh_seconds=settings.fleet.registry.refresh_seconds,
         )
-        deps = Dependencies(logger, settings, self.keeper, peers)
+        deps = Dependencies(logger, settings, self.keeper, peers, cache=cache)
         self.supervisor = Supervisor(workers, deps, around, on_change=on_change)
 
     def start(self) -> None:

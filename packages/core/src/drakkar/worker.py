@@ -19,6 +19,8 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
+from drakkar.cache.cache import Cache
+from drakkar.caching import Caching
 from drakkar.calls import see_through
 from drakkar.clock import Clock, SystemClock
 from drakkar.fleet.identity import WorkerIdentity, WorkerState
@@ -104,6 +106,7 @@ class Worker:
         self._server: HttpServer | None = None
         self._registry: RegistryService | None = None
         self._leadership: Leadership | None = None
+        self._caching: Caching | None = None
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -127,7 +130,8 @@ class Worker:
             raise
 
     async def stop(self) -> None:
-        """Publish `draining`, withdraw the card, stop the registry, then the server.
+        """Publish `draining`, end the runs, write the cache, withdraw the card, stop the registry, then the
+        server.
 
         Bounded, also when the store hangs. May be called again, and at any time: every call returns when
         the one stop has ended, a start that is under way ends before it begins. A cancellation is passed on
@@ -177,6 +181,11 @@ class Worker:
     def peers(self) -> Sequence[Peer]:
         """The other workers of the last refresh, with ages of now; empty without a registry."""
         return () if self._registry is None else self._registry.peers()
+
+    @property
+    def cache(self) -> Cache | None:
+        """Small values, shared with peers; None with `cache.enabled: false`, and before `start`."""
+        return None if self._caching is None else self._caching.cache
 
     def leader_for(self) -> Sequence[str]:
         """The background workers that this worker leads now, sorted."""
@@ -229,6 +238,18 @@ class Worker:
             lease_provider(settings),
             config_summary(settings),
         )
+        caching = None
+        if settings.cache.enabled:
+            caching = self._caching = Caching(
+                settings,
+                identity,
+                peers=self.peers,
+                on_change=lambda: self._show_features(at_once=False),
+                clock=self._clock,
+                logger=self._logger,
+                metrics=self.metrics,
+            )
+            await caching.start()
         leadership = None
         if chosen.backend is not None:
             leadership = Leadership(
@@ -237,6 +258,7 @@ class Worker:
                 chosen.workers,
                 identity,
                 peers=self.peers,
+                cache=self.cache,
                 on_change=self._show_features,
                 clock=self._clock,
                 logger=self._logger,
@@ -245,7 +267,8 @@ class Worker:
         if self._listener is not None:
             token = settings.ui.auth_token.get_secret_value()
             hosts = host_names(settings.ui.host, settings.ui.public_url)
-            app = make_app(self, leadership, release, self.metrics, token, hosts, self._clock)
+            shared = caching if caching is not None and caching.shares else None
+            app = make_app(self, leadership, shared, release, self.metrics, token, hosts, self._clock)
             self._server = HttpServer(app, self._listener)
             await self._server.start()
         if chosen.provider is not None:
@@ -257,7 +280,10 @@ class Worker:
                 logger=self._logger,
                 metrics=self.metrics,
             )
+            self._show_features()  # so that the first card has them
             await self._registry.start()
+            if caching is not None:
+                caching.start_exchange()
         if leadership is not None:
             self._leadership = leadership
             leadership.start()
@@ -268,8 +294,17 @@ class Worker:
         await self._end_start()
         self._set_state("draining")
         try:
+            if self._caching is not None:
+                await self._caching.stop_exchange()
             if self._leadership is not None:
                 self.unstopped = await self._leadership.stop()
+        finally:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        try:
+            if self._caching is not None:
+                await self._caching.stop()
         finally:
             await self._withdraw()
 
@@ -283,9 +318,10 @@ class Worker:
             elif self._listener is not None:
                 self._listener.close()
 
-    def _show_features(self) -> None:
-        if self._registry is not None and self._leadership is not None:
-            self._registry.set_features(self._leadership.features())
+    def _show_features(self, *, at_once: bool = True) -> None:
+        if self._registry is not None:
+            parts = [part.features() for part in (self._leadership, self._caching) if part is not None]
+            self._registry.set_features({key: part[key] for part in parts for key in part}, at_once=at_once)
 
     async def _end_start(self) -> None:
         if self._starting is None:

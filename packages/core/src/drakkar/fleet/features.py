@@ -11,13 +11,18 @@ _SHORTENED: Final = ("workers", "leader_for", "fanouts")
 def fit_features(card: Card, features: dict[str, Any]) -> Card:
     """Return `card` with `features` added to its own, in at most `MAX_CARD_BYTES`.
 
-    When that is too much, `workers`, `leader_for` and `fanouts` are cut, one after the other and no more than
-    needed, and `features.shortened` is true. Everything else stays: a card that is too large or no JSON
+    When that is too much, the keys in the marks of `cache` go first, which tell peers little beside their
+    times; then `workers`, `leader_for` and `fanouts` are cut, one after the other and no more than needed,
+    and `features.shortened` is true. Everything else stays: a card that is too large or no JSON
     without them remains so, for its publisher to refuse.
     """
     own = card.get("features", {})
     if _fits(whole := {**card, "features": {**own, **features}}):
         return whole
+    if isinstance(marks := features.get("cache"), dict):
+        features = {**features, "cache": {scope: {**mark, "key": ""} for scope, mark in marks.items()}}
+        if _fits(whole := {**card, "features": {**own, **features}}):
+            return whole
     cut = {**own, **features, "shortened": True}
     for key in _SHORTENED:
         if isinstance(items := cut.get(key), list | dict):

@@ -132,12 +132,12 @@ class RegistryService:
             if self._tasks:
                 self._to_publish.put_nowait(state)
 
-    def set_features(self, features: dict[str, Any]) -> None:
-        """Show these on the card, published at once when they changed. Many changes while one card is on its
-        way become one publish; what is too long for a card is cut."""
+    def set_features(self, features: dict[str, Any], *, at_once: bool = True) -> None:
+        """Show these on the card, published at once when they changed, or else with the next heartbeat. Many
+        changes while one card is on its way become one publish; what is too long for a card is cut."""
         if features != self._features:
             self._features = features
-            if self._tasks and self._to_publish.empty():
+            if at_once and self._tasks and self._to_publish.empty():
                 self._to_publish.put_nowait(self._state)
 
     async def stop(self) -> None:

@@ -11,12 +11,14 @@ from drakkar.server.fleet_api import FleetView, fleet_router
 from drakkar.server.leases_api import LeasesView, leases_router, no_leases_router
 from drakkar.server.models import Health, Readiness
 from drakkar.server.page import page_router
+from drakkar.server.peer_api import ChangesView, peer_router
 from drakkar.server.security import OriginGuard, SafeHeaders, TokenGuard
 
 
 def make_app(
     view: FleetView,
     leases: LeasesView | None,
+    cache: ChangesView | None,
     release: str,
     metrics: CollectorRegistry,
     auth_token: str,
@@ -24,12 +26,13 @@ def make_app(
     clock: Clock,
 ) -> ASGIApp:
     """Build the application of one worker, which answers by addresses and by the names in `hosts`; `leases`
-    is None for one without background workers. An empty `auth_token` leaves everything open to everybody who
-    can connect."""
+    is None for one without background workers, `cache` for one that shares none. An empty `auth_token` leaves
+    everything open to everybody who can connect."""
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
     api.include_router(fleet_router(view, clock))
     api.include_router(page_router(view), include_in_schema=False)
     api.include_router(no_leases_router() if leases is None else leases_router(leases, clock))
+    api.include_router(peer_router(cache))
 
     # HEAD by a route of its own: one route for both would have one operation id twice in the description.
     @api.head("/healthz", include_in_schema=False)

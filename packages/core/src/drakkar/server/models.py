@@ -84,3 +84,28 @@ class Readiness(_Answer):
     state: str
     registry: RegistryReadiness | None
     """Null when there is none."""
+
+
+class CacheRow(_Answer):
+    """One version of one key of the cache."""
+
+    key: str
+    scope: Literal["cluster", "global"]
+    value: str
+    """JSON text."""
+
+    size_bytes: int
+    created_at_ms: int
+    updated_at_ms: int
+    """Epoch milliseconds, but greater than that of every earlier row of this worker."""
+
+    expires_at_ms: int | None
+    """Null when it does not expire."""
+
+    origin_worker_id: str
+
+
+class ChangesPage(_Answer):
+    rows: list[CacheRow]
+    more: bool
+    """Whether there are rows after the last one of these."""

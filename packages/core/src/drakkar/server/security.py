@@ -12,9 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Probes are asked by machines that have no token, and tell nothing that is secret."""
 
+PEER_PATHS: Final = frozenset({"/api/v1/peer/cache/changes"})
+"""Asked by other workers, which do not know our token. Foreign pages are refused there as everywhere."""
+
 
 class TokenGuard:
-    """Refuses every request outside `OPEN_PATHS` that does not carry `Authorization: Bearer <token>`.
+    """Refuses every request outside `OPEN_PATHS` and `PEER_PATHS` that does not carry
+    `Authorization: Bearer <token>`.
 
     Compares in constant time. Without a token everything is open, which is why the default is to listen on
     loopback only.
@@ -25,7 +29,7 @@ class TokenGuard:
         self._expected = f"Bearer {token}".encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._expected is None or scope["path"] in OPEN_PATHS:
+        if scope["type"] != "http" or self._expected is None or scope["path"] in OPEN_PATHS | PEER_PATHS:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("authorization", "").encode("latin-1")

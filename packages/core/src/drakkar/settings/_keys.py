@@ -58,7 +58,7 @@ def _walk(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple
 def _kind(path: tuple[str, ...], annotation: Any) -> Kind:
     if annotation is bool:
         return "flag"
-    if annotation in (float, int, int | None):
+    if annotation in (float, int, int | None, float | None):
         return "number"
     if annotation in (str, SecretStr):
         return "folder" if path[-1] == "dir" else "text"

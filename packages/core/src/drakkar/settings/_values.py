@@ -16,6 +16,8 @@ from drakkar.settings.text import kind
 
 MAX_NAME_CHARS: Final = 200
 MAX_URL_CHARS: Final = 1000
+MAX_COUNT: Final = 1_000_000_000
+MAX_PAGE_SIZE: Final = 1000
 MAX_DEPTH: Final = 32
 """How deep maps and lists may nest in a file and in free-form options."""
 
@@ -89,6 +91,24 @@ def _seconds(value: object) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
         raise ValueError("must be a finite number of seconds greater than 0")
     return seconds
+
+
+def _optional_seconds(value: object) -> float | None:
+    return None if value is None else _seconds(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"must be a whole number of at least 1, not {kind(value)}")
+    if not 1 <= value <= MAX_COUNT:
+        raise ValueError(f"must be a whole number from 1 to {MAX_COUNT}")
+    return value
+
+
+def _page_size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PAGE_SIZE:
+        raise ValueError(f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
+    return value
 
 
 def _port(value: object) -> int | None:
@@ -175,6 +195,9 @@ VariableName = Annotated[str, BeforeValidator(_variable)]
 Folder = Annotated[str, BeforeValidator(_folder)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+OptionalSeconds = Annotated[float | None, BeforeValidator(_optional_seconds)]
+Count = Annotated[int, BeforeValidator(_count)]
+PageSize = Annotated[int, BeforeValidator(_page_size)]
 Port = Annotated[int | None, BeforeValidator(_port)]
 Host = Annotated[str, BeforeValidator(_host)]
 Url = Annotated[str, BeforeValidator(_url)]

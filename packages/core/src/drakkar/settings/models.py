@@ -27,13 +27,16 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
 from drakkar.leases.deadline import LeaseTiming
 from drakkar.settings._values import (
+    Count,
     Flag,
     Folder,
     FullName,
     Host,
     Name,
+    OptionalSeconds,
     OptionalUrl,
     Options,
+    PageSize,
     Port,
     Seconds,
     Token,
@@ -176,8 +179,29 @@ class RegistrySettings(Section):
         return dict((self.__pydantic_extra__ or {}).get(provider, {}))
 
 
+class CacheExchangeSettings(Section):
+    enabled: Flag = True
+    """Whether peers get and give rows, while there is a cache on disk and a registry."""
+
+    interval_seconds: Seconds = 30.0
+    """Seconds between two rounds of asking peers."""
+
+    page_size: PageSize = 500
+    """How many rows to ask for at once."""
+
+    timeout_seconds: Seconds = 5.0
+    """Time limit for one request to a peer, its body included."""
+
+    cycle_deadline_seconds: OptionalSeconds = None
+    """Time limit for one round. Null: nine tenths of `interval_seconds`."""
+
+    max_concurrent_peers: Count = 4
+    """How many peers are asked at the same time."""
+
+
 class FleetSettings(Section):
     registry: RegistrySettings = Field(default_factory=RegistrySettings)
+    cache_exchange: CacheExchangeSettings = Field(default_factory=CacheExchangeSettings)
 
 
 class UiSettings(Section):
@@ -235,6 +259,20 @@ class SupervisorSettings(Section):
     """How long a run may take to end after it was cancelled, before its lease is left to run out."""
 
 
+class CacheSettings(Section):
+    enabled: Flag = False
+    """Whether this worker has a cache."""
+
+    flush_interval_seconds: Seconds = 3.0
+    """Seconds between two writes to disk: what a process that is killed may lose."""
+
+    cleanup_interval_seconds: Seconds = 60.0
+    """Seconds between two removals of expired values from disk."""
+
+    max_memory_entries: Count = 10000
+    """How many values are kept in memory; those not used for longest go first."""
+
+
 class Settings(Section):
     """All settings of one worker."""
 
@@ -255,6 +293,7 @@ class Settings(Section):
     shared: SharedSettings = Field(default_factory=SharedSettings)
     fleet: FleetSettings = Field(default_factory=FleetSettings)
     ui: UiSettings = Field(default_factory=UiSettings)
+    cache: CacheSettings = Field(default_factory=CacheSettings)
     supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
 
 

@@ -27,7 +27,7 @@ a child process, a bare `asyncio.create_task` or a blocked event loop: these are
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from drakkar.fleet.provider import EventLogger
 
@@ -101,6 +101,23 @@ class Runner(Protocol):
         """
 
 
+class SharedCache(Protocol):
+    """The cache of the worker; `drakkar.cache.cache.Cache` says what each does. For the event loop alone."""
+
+    def set(
+        self,
+        key: str,
+        value: Any,
+        ttl: float | None = None,
+        scope: Literal["memory", "local", "cluster", "global"] = "local",
+    ) -> None: ...
+
+    async def get(self, key: str) -> Any: ...
+    def peek(self, key: str) -> Any: ...
+    def delete(self, key: str) -> None: ...
+    def __contains__(self, key: object) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What `build` gets. New fields always have defaults."""
@@ -120,6 +137,9 @@ class Dependencies:
     """For a background worker with `skip_lease` that keeps leases of its own: tell when it began to lead
     under a name (True) and when it ceased to. To be called in the event loop; when the run ends, whatever it
     said to lead counts as ceased."""
+
+    cache: SharedCache | None = None
+    """None with `cache.enabled: false`, which is the default."""
 
 
 Build = Callable[[Dependencies], Runner]

@@ -125,3 +125,27 @@ class SupervisorMetrics:
             ["worker", "event"],
             registry=registry,
         )
+
+
+PEER_OUTCOMES = ("ok", "http_error", "timeout", "transport_error", "bad_body")
+
+
+class ExchangeMetrics:
+    """What the cache exchange counts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Counter(
+            "drakkar_fleet_peer_requests",
+            "Requests this worker sent to peer workers, by endpoint and outcome.",
+            ["endpoint", "outcome"],
+            registry=registry,
+        )
+        self.duration_seconds = Histogram(
+            "drakkar_fleet_peer_request_duration_seconds",
+            "Time of one request this worker sent to a peer worker, by endpoint.",
+            ["endpoint"],
+            registry=registry,
+        )
+        for outcome in PEER_OUTCOMES:
+            self.requests.labels("cache_changes", outcome)
+        self.duration_seconds.labels("cache_changes")

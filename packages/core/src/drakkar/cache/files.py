@@ -1,0 +1,100 @@
+"""Which file a cache uses, and what becomes of one that cannot be used."""
+
+import contextlib
+import hashlib
+import os
+import re
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from drakkar.cache.store import ForeignFileError, Store
+from drakkar.errors import describe
+from drakkar.fleet.provider import EventLogger
+
+_PARTS: Final = ("", "-wal", "-shm")
+_PLACES: Final = ("", ".2", ".3")
+_LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def file_of(folder: Path, worker: str) -> Path:
+    """The file of this worker's cache. Other workers have others, whatever characters are in their names."""
+    readable = re.sub(r"[^a-zA-Z0-9_-]", "_", worker)[:60]
+    return folder / f"cache-{readable}-{hashlib.sha256(worker.encode()).hexdigest()[:16]}.db"
+
+
+def open_store(path: Path, worker: str, logger: EventLogger) -> tuple[Store, Path]:
+    """Open the file at `path`, or what stands in for it.
+
+    One that is damaged or not ours is moved to `<path>.set-aside`, in place of what was there, and a new one
+    begun. One that another process has locked stays where it is, since it may be in use, and a file beside it
+    is taken. Either is told in one line. Raises `OSError` or `sqlite3.Error` when there is no way.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in _PLACES:
+        candidate = path.with_name(f"{path.name}{place}")
+        try:
+            return _open_or_replace(candidate, worker, logger), candidate
+        except sqlite3.OperationalError as error:
+            if not is_locked(error) or place == _PLACES[-1]:
+                raise
+            beside = path.with_name(f"{path.name}{_PLACES[_PLACES.index(place) + 1]}")
+            logger.warning(
+                "cache_file_replaced",
+                file=str(candidate),
+                reason="locked",
+                error=describe(error),
+                set_aside=str(candidate),
+                using=str(beside),
+            )
+    raise AssertionError  # the last place returns or raises
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    return _code(error) in _LOCKED
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether the file itself is broken, rather than the disk full or the folder gone."""
+    return isinstance(error, sqlite3.Error) and _code(error) in _DAMAGED
+
+
+def replace_store(path: Path, worker: str, error: BaseException, logger: EventLogger) -> Store:
+    """Set the file aside and begin a new one."""
+    aside = path.with_name(f"{path.name}.set-aside")
+    for part in _PARTS:
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{part}").replace(f"{aside}{part}")
+            continue
+        Path(f"{aside}{part}").unlink(missing_ok=True)  # of what was set aside before
+    store = _open(path, worker)
+    logger.warning(
+        "cache_file_replaced",
+        file=str(path),
+        reason="schema" if isinstance(error, ForeignFileError) else "damaged",
+        error=describe(error),
+        set_aside=str(aside),
+        using=str(path),
+    )
+    return store
+
+
+def _open_or_replace(path: Path, worker: str, logger: EventLogger) -> Store:
+    try:
+        return _open(path, worker)
+    except (sqlite3.Error, ForeignFileError, OSError) as error:
+        if isinstance(error, sqlite3.Error) and is_locked(error):
+            raise
+        return replace_store(path, worker, error, logger)
+
+
+def _open(path: Path, worker: str) -> Store:
+    with contextlib.suppress(FileExistsError):  # made here, so that nobody else may read it
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    return Store(path, worker)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; extended ones have it in the lowest byte."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,235 @@
+"""The cache of one worker at work: its file, the loops that write and clean it, what peers may read of it."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from drakkar.cache.cache import Cache
+from drakkar.cache.changes import MAX_PAGE_BYTES, ChangesQuery, encode_page
+from drakkar.cache.exchange import NotStoredError
+from drakkar.cache.files import file_of, is_damage, open_store, replace_store
+from drakkar.cache.peers import mark_of
+from drakkar.cache.rows import Cursor, Row
+from drakkar.cache.store import Standing, Store
+from drakkar.cache.thread import CacheThread
+from drakkar.calls import wait_ended
+from drakkar.clock import Clock
+from drakkar.errors import describe
+from drakkar.fleet.provider import EventLogger
+from drakkar.telemetry.outages import Outage
+
+T = TypeVar("T")
+
+START_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 5.0
+_EXPIRE_ROWS: Final = 2000
+
+
+class CacheUnavailableError(Exception):
+    """What a peer asked for cannot be read now."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTiming:
+    """The keys of `cache`; what they mean stands there."""
+
+    flush_interval_seconds: float = 3.0
+    cleanup_interval_seconds: float = 60.0
+    max_memory_entries: int = 10000
+
+
+class CacheService:
+    """Runs between `start` and `stop`, each called once. Without a `folder` nothing is on disk or served."""
+
+    def __init__(
+        self,
+        worker: str,
+        folder: Path | None,
+        timing: CacheTiming,
+        *,
+        serves: bool,
+        on_marks: Callable[[], None],
+        clock: Clock,
+        logger: EventLogger,
+    ) -> None:
+        """`serves`: whether peers may read; `on_marks` is called when `features` has changed."""
+        self._worker = worker
+        self._folder = folder
+        self._timing = timing
+        self._serves = serves
+        self._on_marks = on_marks
+        self._clock = clock
+        self._logger = logger
+        self._path = Path()
+        self._store: Store | None = None
+        self._newest: Mapping[str, Cursor] = {}
+        self._writing = asyncio.Lock()
+        self._many_changes = asyncio.Event()
+        self._outages = {"write": Outage(), "read": Outage()}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.thread = CacheThread()
+        self.cache = Cache(worker, timing.max_memory_entries, self._now_ms)
+
+    @property
+    def serves(self) -> bool:
+        return self._serves and self._store is not None
+
+    async def start(self) -> None:
+        """Open the file; takes at most `START_SECONDS`. Without it the cache is kept in memory alone."""
+        if self._folder is None:
+            return
+        path = file_of(self._folder, self._worker)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                store, self._path = await self.thread.run(
+                    lambda: open_store(path, self._worker, self._logger)
+                )
+                standing = await self.thread.run(lambda: store.standing(self._now_ms()))
+        except Exception as error:  # noqa: BLE001  the worker runs on, whatever is wrong with the file
+            self._logger.error("cache_file_failed", file=str(path), error=describe(error))
+            return
+        self._store = store
+        self.cache = Cache(self._worker, self._timing.max_memory_entries, self._now_ms, self._read)
+        self.cache.issued_ms = standing.issued_ms
+        self.cache.on_many_changes = self._many_changes.set
+        self._newest = standing.newest
+        for loop in (self._write_loop, self._cleanup_loop):
+            self._tasks.append(asyncio.create_task(loop(), name=f"drakkar cache {loop.__name__[1:]}"))
+
+    async def stop(self) -> None:
+        """Write what has changed and close the file; takes at most about `STOP_SECONDS`."""
+        self.cache.closed = True
+        for task in self._tasks:
+            task.cancel()
+        await wait_ended(self._tasks, STOP_SECONDS, self._clock)
+        if self._store is not None:
+            store = self._store
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    with suppress(NotStoredError):
+                        await self._write(())
+                    self._store = None
+                    await self.thread.run(store.close)
+            if self.cache.changed:
+                self._logger.error("cache_changes_lost", file=str(self._path), rows=len(self.cache.changed))
+        self.thread.close()
+
+    def features(self) -> dict[str, Any]:
+        """What the card tells of the cache; nothing when peers cannot read it."""
+        if not self.serves:
+            return {}
+        return {"cache": {scope: mark_of(cursor) for scope, cursor in self._newest.items()}}
+
+    async def changes(self, query: ChangesQuery) -> bytes:
+        """The body of an answer. Raises `CacheUnavailableError` when it cannot be read in time."""
+        now_ms = self._now_ms()
+
+        def read(store: Store) -> bytes:
+            return encode_page(*store.changes(query.scopes, query.after, query.limit, MAX_PAGE_BYTES, now_ms))
+
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._use(read)
+        except (TimeoutError, sqlite3.Error, OSError) as error:
+            raise CacheUnavailableError(describe(error)) from error
+
+    async def keep(self, rows: Sequence[Row]) -> None:
+        """Keep the rows of a peer, where they are newer than ours. Raises `NotStoredError`."""
+        await self._write(rows)
+        self.cache.pulled(rows)
+
+    async def _write(self, pulled: Sequence[Row]) -> None:
+        """Write what has changed, then what peers have: so each has the stamp it had when the other came."""
+        async with self._writing:
+            changes = dict(self.cache.changed)
+            if not changes and not pulled:
+                return
+            now_ms = self._now_ms()
+            try:
+                standing = await self._use(lambda store: store.write(changes, pulled, now_ms))
+            except (CacheUnavailableError, sqlite3.Error, OSError) as error:
+                self._failed("write", error)
+                raise NotStoredError from error
+            self._recovered("write")
+            self.cache.written(changes, standing.issued_ms)
+            self._show(standing)
+
+    async def _read(self, key: str) -> Row | None:
+        try:
+            row = await self._use(lambda store: store.read(key))
+        except (CacheUnavailableError, sqlite3.Error, OSError) as error:
+            self._failed("read", error)
+            return None
+        self._recovered("read")
+        return row
+
+    async def _use(self, job: Callable[[Store], T]) -> T:
+        if self._store is None:
+            raise CacheUnavailableError("the cache is closed")
+        return await self.thread.run(lambda: self._with_store(job))
+
+    def _with_store(self, job: Callable[[Store], T]) -> T:
+        """On the thread. A file that turns out to be damaged is replaced, and the job done on the new one."""
+        store = self._store
+        if store is None:
+            raise CacheUnavailableError("the cache is closed")
+        try:
+            return job(store)
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            store.close()
+            fresh = replace_store(self._path, self._worker, error, self._logger)
+            fresh.go_on_from(store.issued_ms)
+            self._store = fresh
+            return job(fresh)
+
+    async def _write_loop(self) -> None:
+        while True:
+            await self._clock.wait(self._many_changes, self._timing.flush_interval_seconds)
+            self._many_changes.clear()
+            with suppress(NotStoredError):
+                await self._write(())
+
+    async def _cleanup_loop(self) -> None:
+        while True:
+            await self._clock.sleep(self._timing.cleanup_interval_seconds)
+            now_ms = self._now_ms()
+            try:
+                while await self._use(partial(Store.expire, now_ms=now_ms, limit=_EXPIRE_ROWS)):
+                    pass
+                self._show(await self._use(partial(Store.standing, now_ms=now_ms)))
+            except (CacheUnavailableError, sqlite3.Error, OSError) as error:
+                self._failed("write", error)
+
+    def _show(self, standing: Standing) -> None:
+        if standing.newest != self._newest:
+            self._newest = standing.newest
+            self._on_marks()
+
+    def _failed(self, what: str, error: Exception) -> None:
+        outage, now = self._outages[what], self._clock.elapsed()
+        if outage.failed(now):
+            self._logger.warning(
+                "cache_file_unusable",
+                file=str(self._path),
+                op=what,
+                error=describe(error),
+                suppressed=outage.suppressed,
+            )
+            outage.told(now)
+
+    def _recovered(self, what: str) -> None:
+        failures = self._outages[what].failures
+        lasted = self._outages[what].recovered(self._clock.elapsed())
+        if lasted is not None:
+            self._logger.info("cache_file_recovered", op=what, after_seconds=lasted, failures=failures)
+
+    def _now_ms(self) -> int:
+        return int(self._clock.wall().timestamp() * 1000)
