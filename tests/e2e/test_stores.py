@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support import witness
 from support.consul_servers import Consul
+from support.etcd_servers import Etcd
 from support.processes import Fleet, WorkerProcess, stop_all, until_all_see, wait_for
 from support.redis_servers import RedisServer
 from support.servers import ServerProcess, running
@@ -48,7 +49,16 @@ def consul_store(folder: Path) -> Store:
     return Store(server, settings, 20.0, 1.0)
 
 
-STORES = {"consul": consul_store, "redis": redis_store}
+def etcd_store(folder: Path) -> Store:
+    server = Etcd(folder)
+    settings = {
+        "fleet.registry.provider": "etcd",
+        "fleet.registry.etcd.endpoints": server.endpoint,
+    }
+    return Store(server, settings, 4.0, 0.5)
+
+
+STORES = {"consul": consul_store, "etcd": etcd_store, "redis": redis_store}
 
 
 @pytest.fixture(params=STORES)
