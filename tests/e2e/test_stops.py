@@ -1,6 +1,7 @@
 """A leader that is told to stop, politely and in vain, and when the standby begins, with real workers."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def test_a_polite_stop_hands_over_at_once(fleet: Fleet, tmp_path: Path, number: 
     assert workers[0].stop(number) == 0
     assert hand_over_seconds(tmp_path, workers) < SLACK_SECONDS
     assert workers[1].stop() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_child_process_of_a_job_does_not_work_beside_the_next_leader(
+    fleet: Fleet, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Trial: losing the lease does not stop a thread; child processes do not outlive a killed parent."""
+    workers = two(fleet, tmp_path, "parent")
+    wait_for((tmp_path / "witness.log").exists, what="the child at work")
+    workers[0].stop(number)
+    hand_over_seconds(tmp_path, workers)
+    assert workers[1].stop() == 0
+    written = (tmp_path / "witness.log").stat().st_size
+    time.sleep(0.5)
+    assert (tmp_path / "witness.log").stat().st_size == written
 
 
 def test_a_stop_that_hangs_ends_with_a_status_and_the_standby_begins_after_that(

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -56,8 +57,35 @@ class Stubborn(Witnessed):
                 await asyncio.sleep(EVERY_SECONDS)
 
 
+class Parent:
+    """Has its work done by a child process, started as the documentation says."""
+
+    async def run(self, ctx: RunContext) -> None:
+        assert ctx.lease is not None
+        script = (
+            "import os, sys, time\n"
+            "log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)\n"
+            "while True:\n"
+            "    os.write(log, f'{sys.argv[2]} {time.monotonic():.3f}\\n'.encode())\n"
+            f"    time.sleep({EVERY_SECONDS})\n"
+        )
+        who = f"{ctx.lease.name} {os.getpid()} {ctx.lease.token}"
+        command = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-c", script)
+        child = await asyncio.create_subprocess_exec(*command, os.environ[_LOG], who)
+        try:
+            await child.wait()
+        finally:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+
+
 def build(_deps: Dependencies) -> Runner:
     return Witnessed()
+
+
+def build_parent(_deps: Dependencies) -> Runner:
+    return Parent()
 
 
 def build_stubborn(_deps: Dependencies) -> Runner:
@@ -71,17 +99,18 @@ def build_shard(_deps: Dependencies, _shard: int) -> Runner:
 split = FanOut("split", SHARDS, build_shard)
 sole = BackgroundWorker("sole", build)
 stubborn = BackgroundWorker("stubborn", build_stubborn)
+parent = BackgroundWorker("parent", build_parent)
 
 
 def install(folder: Path, log: Path) -> dict[str, str]:
-    """The environment in which a worker knows `split`, twelve shards, `sole` and `stubborn`, which write to
-    `log`."""
+    """The environment in which a worker knows `split`, twelve shards, `sole`, `stubborn` and `parent`, which
+    write to `log`."""
     info = folder / "witness-1.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: witness\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         f"[drakkar.workers]\nsplit = {__name__}:split\nsole = {__name__}:sole\n"
-        f"stubborn = {__name__}:stubborn\n"
+        f"stubborn = {__name__}:stubborn\nparent = {__name__}:parent\n"
     )
     tests = Path(__file__).parents[1]
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(tests)]), _LOG: str(log)}
