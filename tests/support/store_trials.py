@@ -6,6 +6,8 @@ Framework-free, like the test kits. A store hands them a `TrialStore`, made new 
     async def test_it_passes_the_trial(trial, store, long):
         await trial(store, 50 if long else 1)
 
+Those in `SIDE_BY_SIDE` may be run at once, by `side_by_side`, which saves a lot of waiting.
+
 `rounds` is how often to repeat what is to be repeated. Time is real: the ttl is the store's shortest that
 makes sense on a busy machine. The kits hold single calls to the contract; here the real keeper runs over the
 real backend, and the network, the server and an operator do their worst. Each trial's docstring names what
@@ -23,8 +25,8 @@ import secrets
 import socket
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -291,7 +293,7 @@ def _tampering(what: str) -> Trial:
             assert old.lost
             new = await candidate.leads(2 * store.ttl_seconds + store.late_seconds)
             assert new.token > old.token
-            await asyncio.sleep(store.ttl_seconds)
+            await asyncio.sleep(store.ttl_seconds / 2)
             assert candidate.losses == 1, candidate.log.lines
             assert candidate.log.named("lease_loop_failed") == []
         witness.expect_no_overlap()
@@ -561,7 +563,7 @@ async def an_outage_that_ends_in_time_costs_nobody_the_lease(store: TrialStore, 
                 await asyncio.sleep(0.33 * store.ttl_seconds)
             finally:
                 store.server.thaw()
-            await asyncio.sleep(1.5 * store.ttl_seconds)
+            await asyncio.sleep(store.ttl_seconds)
             assert leader.losses == 0
             assert standby.leading is None
 
@@ -586,7 +588,7 @@ async def a_server_that_does_not_answer_costs_a_time_limit(store: TrialStore, ro
     """Trial: no timeout unless you ask for one. A server that is silent, one that sends half a reply, one
     that accepts nobody, one that is not there: at the start, in mid-run, and at the end."""
     del rounds
-    timeout_seconds = 0.5
+    timeout_seconds = 0.3
     for server in (_silent, _half_answering, _accepting_nobody, _absent):
         with server() as port:
             backend, provider = store.make_backend(port), store.make_provider(port)
@@ -788,6 +790,38 @@ CALL_TRIALS: tuple[Trial, ...] = (
     a_server_that_hangs_costs_a_time_limit_and_nothing_else,
 )
 TRIALS: tuple[Trial, ...] = (*LEASE_TRIALS, *CARD_TRIALS, *CALL_TRIALS)
+ALONE: tuple[Trial, ...] = (
+    a_blocked_event_loop_never_leads_twice_on_one_token,
+    tokens_rise_whatever_happens,
+    a_forked_copy_is_refused,
+    cancelled_calls_mix_nothing_up,
+    a_restart_of_the_server_needs_no_restart_of_workers,
+    no_reader_sees_a_mix_of_old_and_new,
+    a_card_that_vanished_is_back_whole,
+)
+"""Trials that hold up the event loop or keep the machine busy."""
+
+SIDE_BY_SIDE: tuple[Trial, ...] = tuple(trial for trial in TRIALS if trial not in ALONE)
+"""Trials that mostly wait."""
+
+
+async def side_by_side(
+    trials: Iterable[Trial], make_store: Callable[[str], AbstractContextManager[TrialStore]], rounds: int
+) -> None:
+    """Run `trials` at once, each over a server of its own; `make_store` gets the name of a trial."""
+
+    async def one(trial: Trial, store: TrialStore) -> None:
+        try:
+            await trial(store, rounds)
+        except Exception as error:
+            error.add_note(f"in the trial {trial.__name__}")
+            raise
+
+    with ExitStack() as stack:
+        stores = [(trial, stack.enter_context(make_store(trial.__name__))) for trial in trials]
+        async with asyncio.TaskGroup() as group:
+            for trial, store in stores:
+                group.create_task(one(trial, store), name=trial.__name__)
 
 
 # --- servers that are none --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The trials of every store, over Redis."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from drakkar_redis._keys import Keys
 from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
 from support.redis_servers import RedisServer
-from support.servers import ServerProcess
-from support.store_trials import TRIALS, Trial
+from support.servers import ServerProcess, running
+from support.store_trials import ALONE, SIDE_BY_SIDE, Trial, side_by_side
 
 KEYS = Keys("drakkar")
 
@@ -61,17 +62,20 @@ class RedisTrialStore:
         return self._server.command(*words)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[RedisTrialStore]:
-    store = RedisTrialStore(tmp_path / "server")
-    store.server.start()
-    try:
+@contextmanager
+def running_store(folder: Path) -> Iterator[RedisTrialStore]:
+    store = RedisTrialStore(folder)
+    with running(store.server):
         yield store
-    finally:
-        store.server.kill()
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.__name__)
-async def test_it_passes_the_trial(trial: Trial, store: RedisTrialStore, long: bool) -> None:
-    await trial(store, 50 if long else 1)
+@pytest.mark.parametrize("trial", ALONE, ids=lambda trial: trial.__name__)
+async def test_it_passes_the_trial(trial: Trial, tmp_path: Path, long: bool) -> None:
+    with running_store(tmp_path) as store:
+        await trial(store, 50 if long else 1)
+
+
+@pytest.mark.timeout(1000)
+async def test_it_passes_the_trials_that_mostly_wait(tmp_path: Path, long: bool) -> None:
+    await side_by_side(SIDE_BY_SIDE, lambda name: running_store(tmp_path / name), 50 if long else 1)
