@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from drakkar.fleet.testkit import make_card
 from drakkar.leases.backend import Held, Lease
+from drakkar_etcd._answers import EtcdError
 from drakkar_etcd._client import EtcdClient
+from drakkar_etcd._wire import encoded
 from drakkar_etcd.leases import EtcdLeases
 from drakkar_etcd.registry import EtcdRegistry
+from drakkar_etcd.settings import read_settings
 from support.etcd_servers import Etcd, three
 from support.etcd_workers import Workers
 
@@ -93,6 +96,20 @@ async def test_losing_the_member_in_use_costs_no_leadership_and_no_card(
             assert await waiting == {"gc-leader"}
     finally:
         hurt.thaw()
+
+
+async def test_a_watch_at_a_member_without_a_majority_ends_by_itself(members: list[Etcd]) -> None:
+    client = EtcdClient(read_settings({"endpoints": members[0].endpoint}))
+    client.open(10)
+    watch = client.watch({"key": encoded("x")})
+    await anext(watch)
+    for member in members[1:]:
+        member.kill()
+
+    async with asyncio.timeout(30):
+        with pytest.raises(EtcdError, match="no leader"):
+            await anext(watch)
+    await client.close()
 
 
 async def test_without_a_majority_nothing_is_granted_renewed_or_listed_until_it_is_back(

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import Final
 
-import aiohttp
 from drakkar.fleet.provider import PeerCard
 
-from drakkar_etcd._answers import CompactedError, EtcdError
 from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._picture import Entry, Picture
 from drakkar_etcd._wire import Folder, Json, decoded, encoded, number, revision_of
@@ -27,8 +25,6 @@ TOLD_SECONDS: Final = 0.1
 _QUESTIONS: Final = 8
 _FIRST_DELAY_SECONDS: Final = 0.1
 _LONGEST_DELAY_SECONDS: Final = 5.0
-
-STORE_ERRORS: Final = (EtcdError, CompactedError, aiohttp.ClientError, OSError, TimeoutError)
 
 
 class Reader:
@@ -126,7 +122,7 @@ class Reader:
                 self._unheard.set()
                 await self._watch(begin)
                 failures = 0
-            except STORE_ERRORS:
+            except Exception:  # noqa: BLE001  whatever it was, listings go on without, and it is tried again
                 failures = 0 if self._watching else failures + 1
             finally:
                 self._watching = False
@@ -162,15 +158,14 @@ class Reader:
             for entry in self._picture.unheard():
                 asking.setdefault(entry.lease, []).append(entry)
             leases = list(asking)
-            with suppress(*STORE_ERRORS):
-                for first in range(0, len(leases), _QUESTIONS):
-                    async with asyncio.TaskGroup() as group:
-                        for lease in leases[first : first + _QUESTIONS]:
-                            group.create_task(self._ask_age(lease, asking[lease]))
+            for first in range(0, len(leases), _QUESTIONS):
+                async with asyncio.TaskGroup() as group:
+                    for lease in leases[first : first + _QUESTIONS]:
+                        group.create_task(self._ask_age(lease, asking[lease]))
 
     async def _ask_age(self, lease: int, entries: list[Entry]) -> None:
         asked_at = self._clock()
-        with suppress(*STORE_ERRORS):  # asked again after the next listing
+        with suppress(Exception):  # asked again after the next listing
             answer = await self._client.call("/lease/timetolive", {"ID": str(lease)})
             left = number(answer.get("TTL"))
             if left < 0:  # the lease is gone, and the card with it

@@ -10,9 +10,7 @@ from collections.abc import Iterable
 from contextlib import aclosing, suppress
 from typing import Final
 
-import aiohttp
-
-from drakkar_etcd._answers import CompactedError, EtcdError
+from drakkar_etcd._answers import CompactedError
 from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._wire import Folder, number, revision_of
 
@@ -80,7 +78,7 @@ class WakeUps:
                 await self._watch()
             except CompactedError:
                 self._wake_all()
-            except (EtcdError, aiohttp.ClientError, OSError, TimeoutError):
+            except Exception:  # noqa: BLE001, S110  whatever it was, who waits must be told of what comes
                 pass
             failures = 0 if self._next != began else failures + 1
             longest = min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** min(failures, 10))
