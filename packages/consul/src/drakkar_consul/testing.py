@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drakkar_consul._session import elapsed_seconds
 from drakkar_consul.registry import ConsulRegistry
+from drakkar_consul.settings import read_settings
 
 if TYPE_CHECKING:
     from drakkar_consul.leases import ConsulLeases
@@ -25,6 +26,7 @@ class Store:
     def __init__(self, options: Mapping[str, Any], prune_after_seconds: float = 600) -> None:
         """`options` are those of the provider. Raises `ValueError` when they do not hold."""
         self._options = {**options, "prune_after_seconds": prune_after_seconds}
+        read_settings(self._options)
         self._ahead_seconds = 0.0
 
     def make_provider(self) -> ConsulRegistry:
