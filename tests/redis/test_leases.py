@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from drakkar.leases.backend import Held, Lease
 from drakkar.leases.testkit import make_context
+from drakkar_redis import _client
 from drakkar_redis._keys import Keys
 from drakkar_redis.leases import RedisLeases
 from support.log import RecordingLogger
 from support.redis_servers import RedisServer
-from support.tcp_proxy import proxy_to
+from support.tcp_proxy import Verb, proxy_to
 from support.waiting import until
 
 KEYS = Keys("drakkar")
@@ -30,12 +31,14 @@ async def make(server: RedisServer) -> AsyncIterator[MakeBackend]:
         worker: str = "worker-1",
         url: str = "",
         ttl_seconds: float = TTL,
+        timeout_seconds: float = 5.0,
         logger: RecordingLogger | None = None,
         **options: object,
     ) -> RedisLeases:
         backend = RedisLeases({"url": url or server.url, **options})
         made.append(backend)
-        await backend.start(make_context(worker, logger=logger, ttl_seconds=ttl_seconds))
+        ctx = make_context(worker, logger=logger, ttl_seconds=ttl_seconds, timeout_seconds=timeout_seconds)
+        await backend.start(ctx)
         return backend
 
     yield start
@@ -235,6 +238,26 @@ async def test_a_lost_wake_up_costs_time_only(server: RedisServer, make: MakeBac
 
         async with asyncio.timeout(TTL / 2):
             assert await waiting == {NAME}
+
+
+async def test_a_subscription_that_fell_silent_is_noticed_and_made_anew(
+    server: RedisServer, make: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a firewall has forgotten the connection: nobody says that it is gone."""
+    monkeypatch.setattr(_client, "QUIET_SECONDS", 0.1)
+    with proxy_to(server.port) as proxy:
+        backend = await make(url=f"redis://127.0.0.1:{proxy.port}", timeout_seconds=0.5)
+        await backend.wait([], 0.1)
+        await until(lambda: backend._wakeups.hears)
+        await asyncio.sleep(1.5)
+        assert backend._wakeups.hears  # silence alone is no reason
+        assert server.command("PUBSUB", "NUMSUB", KEYS.released)[1] == 1
+
+        proxy.set(Verb.BLACK_HOLE)
+
+        await until(lambda: not backend._wakeups.hears)
+        proxy.set(Verb.PASS)
+        await until(lambda: backend._wakeups.hears)
 
 
 async def test_without_the_right_to_listen_a_wait_looks_instead(

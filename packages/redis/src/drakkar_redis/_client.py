@@ -28,6 +28,11 @@ SHARE_OF_LIMIT: Final = 0.9
 WAIT_SHARE: Final = 0.5
 """How much of the time of a call replicas have; the rest is for what is done when they do not answer."""
 
+QUIET_SECONDS = 15.0
+"""How long a connection that listens may be silent before it is asked whether anybody is still there: of one
+that a firewall forgot nothing else would tell."""
+
+_STILL_THERE: Final = "still there"
 _ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainError, ClusterDownError, OSError)
 """After these, the next try looks for the server anew. Scripts may be repeated: each says what shall be."""
 
@@ -120,9 +125,21 @@ class RedisClient:
         except (RedisError, OSError) as error:
             raise self._told(error, self._settings.address) from None
         pubsub = client.pubsub()
+        limit_seconds, is_asked = self._limit_seconds, False
         try:
-            await pubsub.subscribe(channel)
-            async for message in pubsub.listen():
+            async with asyncio.timeout(limit_seconds):
+                await pubsub.subscribe(channel)
+            while True:
+                message = await pubsub.get_message(timeout=limit_seconds)
+                if message is None and is_asked:
+                    raise StoreError(f"{address} does not answer on the connection that listens")
+                if message is None:
+                    is_asked = True
+                    async with asyncio.timeout(limit_seconds):
+                        await pubsub.ping(_STILL_THERE)
+                    limit_seconds = self._limit_seconds
+                    continue
+                limit_seconds, is_asked = QUIET_SECONDS, False
                 if message["type"] == "subscribe":
                     subscribed()
                 elif message["type"] == "message":
@@ -134,7 +151,6 @@ class RedisClient:
                 await pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's
             finally:
                 await close(client)
-        raise StoreError(f"{address}: the subscription ended")
 
     async def close(self) -> None:
         """End all connections, those in use included. May be called again."""
