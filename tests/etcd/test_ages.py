@@ -56,8 +56,11 @@ async def test_a_card_from_before_it_started_has_the_age_of_its_lease(registry: 
     await expect_age(await registry("worker-1"), "worker-2", since, WHOLE_SECONDS)
 
 
-@pytest.mark.parametrize("compacted", [False, True], ids=["", "compacted"])
-@pytest.mark.parametrize("verb", [Verb.REFUSE, Verb.BLACK_HOLE], ids=lambda verb: verb.name)
+@pytest.mark.parametrize(
+    ("verb", "compacted"),
+    [(Verb.REFUSE, True), (Verb.BLACK_HOLE, False)],
+    ids=["refused, and compacted", "black hole"],
+)
 async def test_ages_are_right_again_after_the_connection_was_lost(
     registry: MakeRegistry, etcd: Etcd, verb: Verb, compacted: bool
 ) -> None:

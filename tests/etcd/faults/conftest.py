@@ -4,6 +4,6 @@ import pytest
 from support.etcd_servers import PROGRAMS
 
 
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(scope="session", params=PROGRAMS)
 def program(request: pytest.FixtureRequest) -> str:
     return str(request.param)

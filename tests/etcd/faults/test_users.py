@@ -19,9 +19,9 @@ TOKEN_SECONDS = 1
 QUICK = (f"--auth-token-ttl={TOKEN_SECONDS}", "--bcrypt-cost=4")
 
 
-@pytest.fixture
-def server(program: str, tmp_path: Path) -> Iterator[Etcd]:
-    with with_users(tmp_path, f"{PREFIX}/", program, *QUICK) as server:
+@pytest.fixture(scope="module")
+def server(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with with_users(tmp_path_factory.mktemp(program), f"{PREFIX}/", program, *QUICK) as server:
         yield server
 
 

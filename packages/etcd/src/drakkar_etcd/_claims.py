@@ -161,9 +161,9 @@ class Claims:
             return Held(None, left)
         return Held(record.holder, left)
 
-    async def renewed(self, leases: Iterable[Lease]) -> tuple[list[Lease], list[Lease]]:
-        """Which of `leases` are still ours, by one reading of all names, and which are not."""
-        found = {kv["key"]: kv for kv in await self._read()}
+    def compared(self, leases: Iterable[Lease], kvs: Iterable[Json]) -> tuple[list[Lease], list[Lease]]:
+        """Which of `leases` are still ours, by a reading of all names, and which are not."""
+        found = {kv["key"]: kv for kv in kvs}
         kept: list[Lease] = []
         lost: list[Lease] = []
         for lease in leases:
@@ -202,7 +202,7 @@ class Claims:
         now = self._clock()
         left = max(0.0, self._session.renewed_at + self._session.ttl_seconds - now)
         rows = []
-        for kv in await self._read():
+        for kv in await self.read():
             name, record = self._folder.name(kv["key"]), read_record(kv)
             if name is None:
                 continue
@@ -215,7 +215,8 @@ class Claims:
             rows.append(LeaseInfo(name, record.holder, token, age, left if ours else None))
         return rows
 
-    async def _read(self) -> list[Json]:
+    async def read(self) -> list[Json]:
+        """Every name, as it stands in the store."""
         kvs: list[Json] = (await self._client.call("/kv/range", self._folder.range)).get("kvs", [])
         return kvs
 

@@ -86,9 +86,15 @@ class EtcdLeases:
     async def _renew(self, claims: Claims, leases: list[Lease]) -> Renewal:
         if not leases:
             return Renewal()
-        if not await self._session.renew(self._clock()):
-            return Renewal(lost=leases)
-        kept, lost = await claims.renewed(leases)
+        # At the same time: a record that is read stays while its etcd lease lives, unless somebody deletes
+        # it, which the next reading notices, as it would after any reading.
+        reading = asyncio.create_task(claims.read(), name="drakkar etcd renewal")
+        try:
+            if not await self._session.renew(self._clock()):
+                return Renewal(lost=leases)
+            kept, lost = claims.compared(leases, await reading)
+        finally:
+            await _ended(reading)
         ttl_seconds = self._session.ttl_seconds
         return Renewal([replace(lease, ttl_seconds=ttl_seconds) for lease in kept], lost)
 
@@ -129,3 +135,11 @@ class EtcdLeases:
             if not limit.expired():
                 raise
         raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s")
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Return when it is done with, and nothing that it raised is left over."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
