@@ -1,5 +1,7 @@
 """Real servers, each a process of its own with a fresh data folder, ended with the test that started it."""
 
+import contextlib
+import random
 import shutil
 import signal
 import socket
@@ -22,13 +24,17 @@ def program(name: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """Ports that nobody listens on at this moment, nor is given by the kernel to whoever asks for any.
+
+    Taken at random below those: a server binds its port some time after it was found free.
+    """
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError):
+            socket.create_server(("127.0.0.1", port)).close()
+            found.add(port)
+    return [*found]
 
 
 class ServerProcess:

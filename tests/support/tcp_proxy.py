@@ -12,6 +12,8 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from support.servers import free_ports
+
 
 class Verb(enum.Enum):
     """What becomes of what is under way."""
@@ -38,7 +40,7 @@ class TcpProxy:
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
-        self.port = 0
+        [self.port] = free_ports(1)
         self.accepted = 0
         """How many connections were made so far."""
 
@@ -82,7 +84,6 @@ class TcpProxy:
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def _refuse(self) -> None:
         if self._server is not None:

@@ -8,6 +8,7 @@ import httpx
 from drakkar.settings import Settings, load_settings
 from drakkar.worker import Worker
 from support.log import RecordingLogger
+from support.servers import free_ports
 
 QUICK = {
     "fleet.registry.heartbeat_seconds": "0.05",
@@ -51,8 +52,7 @@ async def rows(worker: Worker) -> list[dict[str, Any]]:
 
 def free_port() -> int:
     """A port that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
+    [port] = free_ports(1)
     return port
 
 
