@@ -4,7 +4,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from drakkar.cache.memory import UNREAD, Entry, Memory
+from drakkar.cache.memory import Entry, Memory
 from drakkar.cache.rows import MAX_MS, SCOPES, Row, Scope, check_key, encode_value, wins
 
 MANY_CHANGES: Final = 10_000
@@ -95,22 +95,25 @@ class Cache:
             return self.peek(key)
         if row is None or row.expired(self._now_ms()):
             return None
-        if unchanged:
-            self._memory.put(row)
-            return self.peek(key)
-        return _value_of(Entry(row))
+        return (self._memory.put(row) if unchanged else Entry(row)).read()
 
     def peek(self, key: str) -> Any:
         """The value of `key` if it is in memory; None when it is not, though it may be on disk."""
+        try:
+            entry = self._entries[key]
+            value = entry.value
+        except (KeyError, AttributeError):
+            return self._look(key)
+        entry.used = True
+        return value
+
+    def _look(self, key: str) -> Any:
+        """Like `peek`, for what is not kept in memory any more, was not asked for yet, or expires."""
         entry = self._entries.get(key)
-        if entry is None:
-            row = self.changed.get(key)
-            return None if row is None or row.expired(self._now_ms()) else _value_of(Entry(row))
-        if entry.expires_at_ms is not None and entry.expires_at_ms <= self._now_ms():
+        row = self.changed.get(key) if entry is None else entry.row
+        if row is None or row.expired(self._now_ms()):
             return None
-        self._entries.move_to_end(key)
-        value = entry.value
-        return _value_of(entry) if value is UNREAD else value
+        return (entry or Entry(row)).read()
 
     def delete(self, key: str) -> None:
         """Forget `key` here, in memory and on disk; nothing happens when there is no such key.
@@ -155,14 +158,6 @@ class Cache:
             self.on_many_changes()
             if len(self.changed) > MAX_CHANGES:
                 del self.changed[next(iter(self.changed))]
-
-
-def _value_of(entry: Entry) -> Any:
-    try:
-        return entry.read()
-    except ValueError:  # of a peer that sends what is not JSON: as good as no value
-        entry.value = None
-        return None
 
 
 def _milliseconds(ttl: object) -> int:

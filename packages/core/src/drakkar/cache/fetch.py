@@ -6,6 +6,8 @@ body that is compressed is refused unread, since it was asked for as it is.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Final, Literal
 
 import httpx
@@ -22,6 +24,10 @@ ENDPOINT: Final = "cache_changes"
 _PIECE_BYTES: Final = 128 * 1024
 _KEEP_ALIVE_SECONDS: Final = 4.0
 """Shorter than servers keep idle connections, or a request would now and then meet one that is closing."""
+
+for _name in ("httpcore", "anyio._backends._asyncio"):
+    with suppress(ImportError):
+        import_module(_name)  # as httpx would in the first request, and hold up the event loop for that time
 
 
 class PeerRequestError(Exception):
@@ -84,7 +90,7 @@ class PeerClient:
         self, url: str, scopes: Sequence[str], after: Cursor | None, limit: int
     ) -> tuple[list[Row], bool]:
         if self._client is None:
-            # On the thread: it reads the certificates of the system.
+            # On the thread: it reads the certificates.
             self._client = await self._thread.run(self._make_client)
         params: dict[str, str | int] = {"scopes": ",".join(scopes), "limit": limit}
         if after is not None:

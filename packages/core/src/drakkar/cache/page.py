@@ -18,10 +18,10 @@ MAX_ROW_BYTES: Final = 1024 * 1024
 """As it is sent: twice what the largest of our own takes at the worst."""
 
 _TEXT: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_ROW: Final = re.compile(
-    rb"\s*+\{\s*+(?:" + _TEXT + rb"\s*+:\s*+(?:" + _TEXT + rb"|[-+.\w]++)\s*+(?:,\s*+(?=\")|(?=\})))*+\}",
-    re.DOTALL,
-)
+_VALUE: Final = rb"(?:" + _TEXT + rb"|[-+.\w]++)"
+_PAIR: Final = rb"\s*+" + _TEXT + rb"\s*+:\s*+" + _VALUE + rb"\s*+(?:,(?=\s*+\")|(?=\}))"
+_ROW: Final = rb"\s*+\{(?:" + _PAIR + rb"){0,32}+\}"
+_ROWS: Final = re.compile(_ROW + rb"(?:\s*+," + _ROW + rb"){0,99}+", re.DOTALL)
 _MEMBER: Final = re.compile(
     rb'\s*+("rows"\s*+:\s*+\[)|\s*+' + _TEXT + rb"\s*+:\s*+(?:" + _TEXT + rb"|[-+.\w]++)(?=\s*+[,}])",
     re.DOTALL,
@@ -103,7 +103,7 @@ class PageReader:
         return at
 
     def _row(self, at: int) -> int | None:
-        found = _ROW.match(self._buffer, at)
+        found = _ROWS.match(self._buffer, at)
         if found is None:
             head = self._buffer[at : at + 100].lstrip()
             if head and not head.startswith(b"{"):
@@ -130,47 +130,35 @@ class PageReader:
 
     def _take(self, text: bytes) -> None:
         try:
-            row = _checked(_DECODER.decode(text.decode()))
+            rows = [_checked(fields) for fields in _DECODER.decode(f"[{text.decode()}]")]
         except (ValueError, RecursionError) as error:
             raise BadPageError(f"a row does not hold: {error}"[:200]) from error
-        at = (row.updated_at_ms, row.key)
-        if self._last is not None and at <= self._last:
-            raise BadPageError("rows are out of order, or do not come after what was asked for")
-        self._last = at
-        self.rows.append(row)
+        for row in rows:
+            at = (row.updated_at_ms, row.key)
+            if self._last is not None and at <= self._last:
+                raise BadPageError("rows are out of order, or do not come after what was asked for")
+            self._last = at
+        self.rows += rows
         if len(self.rows) > MAX_LIMIT:
             raise BadPageError(f"more than {MAX_LIMIT} rows")
-        if len(self.rows) % 100 == 0:
-            breathe()
+        breathe()
 
 
 def _checked(fields: dict[str, Any]) -> Row:
-    key, value = _text(fields, "key"), _text(fields, "value")
-    if not 0 < len(key.encode()) <= MAX_KEY_BYTES:
+    get = fields.get
+    key, scope, value, origin = get("key"), get("scope"), get("value"), get("origin_worker_id")
+    if not (
+        isinstance(key, str) and isinstance(scope, str) and isinstance(value, str) and isinstance(origin, str)
+    ):
+        raise ValueError("key, scope, value and origin_worker_id must be text")
+    created, updated, expires = get("created_at_ms"), get("updated_at_ms"), get("expires_at_ms")
+    for ms in (created, updated, 0 if expires is None else expires):
+        if type(ms) is not int or not 0 <= ms <= MAX_MS:
+            raise ValueError("times must be in milliseconds since 1970")
+    # Raises for half a surrogate pair, which could not be stored.
+    size = len(value) if value.isascii() else len(value.encode())
+    if not (origin.isascii() and scope.isascii()):
+        _ = origin.encode(), scope.encode()
+    if not 0 < (len(key) if key.isascii() else len(key.encode())) <= MAX_KEY_BYTES:
         raise ValueError("the key is empty or too long")
-    return Row(
-        key=key,
-        scope=_text(fields, "scope"),
-        value=value,
-        size_bytes=len(value.encode()),
-        created_at_ms=_ms(fields, "created_at_ms"),
-        updated_at_ms=_ms(fields, "updated_at_ms"),
-        expires_at_ms=None if fields.get("expires_at_ms") is None else _ms(fields, "expires_at_ms"),
-        origin_worker_id=_text(fields, "origin_worker_id"),
-    )
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    text = fields.get(name)
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is not text")
-    if not text.isascii():
-        text.encode()  # raises for half a surrogate pair
-    return text
-
-
-def _ms(fields: dict[str, Any], name: str) -> int:
-    ms = fields.get(name)
-    if type(ms) is not int or not 0 <= ms <= MAX_MS:
-        raise ValueError(f"{name} is not in milliseconds since 1970")
-    return ms
+    return Row(key, scope, value, size, created, updated, expires, origin)  # type: ignore[arg-type]  # in the loop

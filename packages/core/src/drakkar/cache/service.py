@@ -114,8 +114,8 @@ class CacheService:
                 async with asyncio.timeout(STOP_SECONDS):
                     with suppress(NotStoredError):
                         await self._write(())
-                    self._store = None
                     await self.thread.run(store.close)
+            self._store = None
             if self.cache.changed:
                 self._logger.error("cache_changes_lost", file=str(self._path), rows=len(self.cache.changed))
         self.thread.close()

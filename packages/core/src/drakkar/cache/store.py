@@ -34,8 +34,8 @@ CREATE TABLE rows (
     created_at_ms INTEGER NOT NULL, updated_at_ms INTEGER NOT NULL, expires_at_ms INTEGER,
     origin_worker_id TEXT NOT NULL
 );
-CREATE INDEX rows_served ON rows (origin_worker_id, scope, updated_at_ms, key, expires_at_ms)
-    WHERE scope IN ('cluster', 'global');
+CREATE INDEX rows_served ON rows (scope, updated_at_ms, key, expires_at_ms)
+    WHERE origin_worker_id = {worker} AND (scope = 'cluster' OR scope = 'global');
 CREATE INDEX rows_expiring ON rows (expires_at_ms) WHERE expires_at_ms IS NOT NULL;
 CREATE TABLE history (issued_ms INTEGER NOT NULL);
 INSERT INTO history VALUES (0);
@@ -49,17 +49,18 @@ WRITE: Final = (
 MERGE: Final = f"""{_INSERT}, created_at_ms = excluded.created_at_ms, updated_at_ms = excluded.updated_at_ms
 WHERE excluded.updated_at_ms > rows.updated_at_ms
    OR excluded.updated_at_ms = rows.updated_at_ms AND excluded.origin_worker_id < rows.origin_worker_id"""
-# The scope stands in the text, since SQLite uses the index only where it sees that its condition holds.
+# Worker and scope stand in the text, and the index says OR and not IN: SQLite uses it only where it sees from
+# the text that its condition holds.
 CHANGES: Final = {
     scope: f"""SELECT {_COLUMNS} FROM rows
-WHERE origin_worker_id = ? AND scope = '{scope}' AND (updated_at_ms, key) > (?, ?)
+WHERE origin_worker_id = {{worker}} AND scope = '{scope}' AND (updated_at_ms, key) > (?, ?)
   AND (expires_at_ms IS NULL OR expires_at_ms > ?)
 ORDER BY updated_at_ms, key LIMIT ?"""  # noqa: S608
     for scope in SERVED_SCOPES
 }
 NEWEST: Final = {
     scope: f"""SELECT updated_at_ms, key FROM rows
-WHERE origin_worker_id = ? AND scope = '{scope}' AND (expires_at_ms IS NULL OR expires_at_ms > ?)
+WHERE origin_worker_id = {{worker}} AND scope = '{scope}' AND (expires_at_ms IS NULL OR expires_at_ms > ?)
 ORDER BY updated_at_ms DESC, key DESC LIMIT 1"""  # noqa: S608
     for scope in SERVED_SCOPES
 }
@@ -89,31 +90,42 @@ class Store:
     """
 
     def __init__(self, path: Path, worker: str) -> None:
-        self._worker = worker
+        self._own = "'" + worker.replace("'", "''") + "'"
+        self._changes = {scope: query.format(worker=self._own) for scope, query in CHANGES.items()}
+        self._newest_of = {scope: query.format(worker=self._own) for scope, query in NEWEST.items()}
         self._db = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            new = self._look()  # before anything is changed: the file may be somebody else's
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("BEGIN IMMEDIATE")  # takes the lock
+            if new:
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement.format(worker=self._own))
+                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             self._db.execute("COMMIT")
-            self._check_schema()
             [(self.issued_ms,)] = self._db.execute("SELECT issued_ms FROM history")
         except BaseException:
             self._db.close()
             raise
 
-    def _check_schema(self) -> None:
+    def _look(self) -> bool:
+        """Whether the file is new. Raises `ForeignFileError` when it is not one of ours."""
         [(version,)] = self._db.execute("PRAGMA user_version")
         [(tables,)] = self._db.execute("SELECT count(*) FROM sqlite_schema")
         if version == 0 and tables == 0:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        elif version != SCHEMA_VERSION:
+            return True
+        if version != SCHEMA_VERSION:
             raise ForeignFileError(f"schema version {version}, not {SCHEMA_VERSION}")
         try:
             self._db.execute(f"SELECT {_COLUMNS} FROM rows LIMIT 0")  # noqa: S608
+            self._db.execute("SELECT issued_ms FROM history LIMIT 0")
         except sqlite3.OperationalError as error:
+            if "no such" not in str(error):
+                raise
             raise ForeignFileError(str(error)) from error
+        return False
 
     def close(self) -> None:
         self._db.close()
@@ -170,9 +182,7 @@ class Store:
         Fewer when they come to more than `max_bytes`, but at least one.
         """
         ms, key = FROM_THE_BEGINNING if after is None else after
-        found = [
-            self._db.execute(CHANGES[scope], (self._worker, ms, key, now_ms, limit + 1)) for scope in scopes
-        ]
+        found = [self._db.execute(self._changes[scope], (ms, key, now_ms, limit + 1)) for scope in scopes]
         rows: list[Row] = []
         size = 0
         merged = heapq.merge(*found, key=lambda row: (row[5], row[0]))
@@ -191,7 +201,7 @@ class Store:
 
     def _newest(self, now_ms: int) -> dict[str, Cursor]:
         newest: dict[str, Cursor] = {}
-        for scope, query in NEWEST.items():
-            for ms, key in self._db.execute(query, (self._worker, now_ms)):
+        for scope, query in self._newest_of.items():
+            for ms, key in self._db.execute(query, (now_ms,)):
                 newest[scope] = (ms, key)
         return newest
