@@ -23,6 +23,7 @@ def make(store: MemoryStore, worker: BackgroundWorker) -> Leadership:
         WorkerIdentity("worker-1", "", "http://127.0.0.1/", "1", datetime(2026, 10, 13, tzinfo=UTC)),
         peers=tuple,
         on_change=lambda: None,
+        cache=None,
         clock=VirtualClock(),
         logger=RecordingLogger(),
         metrics=CollectorRegistry(),

@@ -162,7 +162,7 @@ def test_its_stop_is_bounded_when_the_store_hangs(op: str, drakkar: Drakkar) -> 
         ended = end_of(process)
 
     assert ended.status == 0
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 50
 
 
 @pytest.mark.parametrize("delay", [0, 0.2, 0.5, 1])

@@ -239,7 +239,7 @@ def test_a_worker_that_stays_silent_is_one_line(watch: list[str], drakkar: Drakk
 
     assert ended.error == f"{server.url} does not answer: no answer in time; is a worker running there?"
     assert ended.status == 1
-    assert 4 < time.monotonic() - started < 20
+    assert 4 < time.monotonic() - started < 50
 
 
 def test_a_worker_that_answers_drop_by_drop_is_one_line(drakkar: Drakkar) -> None:
