@@ -44,19 +44,22 @@ os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *{str(path.parent): 0 
 ON_LOWEST_ONLY = (
     "tests/consul/faults",
     "tests/core/cli",
+    "tests/core/leases/test_model.py",
+    "tests/core/supervisor/test_fairness.py",
     "tests/etcd/faults",
     "tests/filesystem/leases",
     "tests/redis/faults",
 )
-"""Tests that start hundreds of processes or wait for real leases. The gate runs them on the lowest Python
-alone, to stay below twenty minutes on two processors; `--long` runs them on every one."""
+"""Tests that start hundreds of processes, wait for real leases, or simulate hours. The gate runs them on the
+lowest Python alone, to stay below twenty minutes on two processors; `--long` runs them on every one."""
 
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
-nox.options.allow_parallel = True  # `nox -j auto`: side by side, but for those that need the machine alone
-nox.options.sessions = [
-    *(f"{name}-{version}" for name in PACKAGES for version in FOUND),
-    *("e2e", "layout", "lint", "types", "docs", "build"),
+nox.options.allow_parallel = True  # `nox -j 4`: side by side, but for those that need the machine alone
+nox.options.sessions = [  # the longest first
+    "e2e",
+    *(f"{name}-{version}" for version in FOUND for name in PACKAGES),
+    *("layout", "lint", "types", "docs", "build"),
 ]
 
 
@@ -116,7 +119,7 @@ for _name in PACKAGES:
     declare_package(_name)
 
 
-@nox.session(tags=["gate"], allow_parallel=False)
+@nox.session(tags=["gate"])
 def e2e(session: nox.Session) -> None:
     """Test fleets of real processes, with every package and every example installed."""
     install(session, PACKAGES, "test", examples=EXAMPLES)

@@ -2,14 +2,14 @@
 
     python benchmarks/etcd.py [--leases 1 10 100 1000] [--cards 1000] [--rounds 30] [--json F]
 
-tooz is the library that had leases in etcd before; its driver `etcd3gw` speaks to the same JSON gateway. Rounds
-of one and of the other take turns, on an etcd that this script starts.
+tooz is the library that had leases in etcd before; its driver `etcd3gw` speaks to the same JSON gateway.
+Rounds of one and of the other take turns, on an etcd that this script starts.
 
-A renewal is what a process does each period for all the leases that it holds: `renew` here, `heartbeat` there.
-A hand-over is from the call of `release` to the answer of the waiting worker's `acquire`, both in this process;
-the waiting worker of tooz polls. A listing is of cards that have not changed since the last one; tooz has
-members with capabilities. A publish is `update_capabilities` there. `stall` is by how much the event loop was
-late at most while our part ran; `idle` is the same with nothing to do.
+A renewal is what a process does each period for all the leases that it holds: `renew` here, `heartbeat`
+there. A hand-over is from the call of `release` to the answer of the waiting worker's `acquire`, both in
+this process; the waiting worker of tooz polls. A listing is of cards that have not changed since the last
+one; tooz has members with capabilities. A publish is `update_capabilities` there. `stall` is by how much
+the event loop was late at most while our part ran; `idle` is the same with nothing to do.
 """
 
 import argparse
@@ -239,7 +239,7 @@ def cards(bench: Bench, count: int) -> dict[str, dict[str, float]]:
     async def publish_all() -> None:
         for card in body:
             await registry.publish(card)
-        while any(peer.age_seconds is None for peer in await registry.list()):
+        while any(peer.age_seconds is None for peer in await registry.list()):  # noqa: ASYNC110  nothing to wait on
             await asyncio.sleep(0.1)
 
     bench.runner.run(publish_all())
