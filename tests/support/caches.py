@@ -70,7 +70,14 @@ def a_peer(url: str, name: str = "worker-2", liveness: Liveness = "online", **fi
 class Puller:
     """An exchange on a cache, and what it has counted and logged."""
 
-    def __init__(self, service: CacheService, *peers: Peer, cluster: str = "", **timing: Any) -> None:
+    def __init__(
+        self,
+        service: CacheService,
+        *peers: Peer,
+        cluster: str = "",
+        clock: Clock | None = None,
+        **timing: Any,
+    ) -> None:
         self.peers = list(peers)
         self.log = RecordingLogger()
         self.registry = CollectorRegistry()
@@ -80,7 +87,7 @@ class Puller:
             service.thread,
             peers=lambda: self.peers,
             store=service.keep,
-            clock=FakeClock(),
+            clock=clock or FakeClock(),
             logger=self.log,
             metrics=ExchangeMetrics(self.registry),
         )

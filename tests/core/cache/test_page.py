@@ -160,7 +160,7 @@ def test_a_body_is_not_read_beyond_its_limit() -> None:
 
 
 def test_no_piece_takes_long() -> None:
-    """In processor time: what computes on the thread holds up the event loop. With room for a slow machine."""
+    """In processor time: what computes on the thread holds up the event loop. With room for slow machines."""
     longest: dict[str, float] = {}
     bodies = {name: body for name, body in BAD.items() if len(body) > 100_000}
     bodies["large values"] = page_of([a_row(f"k{n:03}", value='"' * 300_000) for n in range(30)])
