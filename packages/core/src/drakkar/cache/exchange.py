@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import httpx
+
 from drakkar.cache.fetch import ENDPOINT, PeerClient, PeerRequestError
 from drakkar.cache.peers import PeerState, Target, choose
 from drakkar.cache.rows import Cursor, Row
@@ -62,6 +64,7 @@ class Exchange:
         clock: Clock,
         logger: EventLogger,
         metrics: ExchangeMetrics,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._own_cluster = own_cluster
         self._timing = timing
@@ -69,7 +72,9 @@ class Exchange:
         self._store = store
         self._clock = clock
         self._logger = logger
-        self._client = PeerClient(thread, timing.timeout_seconds, timing.max_concurrent_peers, metrics)
+        self._client = PeerClient(
+            thread, timing.timeout_seconds, timing.max_concurrent_peers, metrics, transport
+        )
         self._states: dict[str, PeerState] = {}
         self._cycle = 0
         self._outage = Outage()

@@ -40,11 +40,18 @@ class PeerClient:
     """Asks peers; one for all cycles, so that the pages of a peer come over one connection."""
 
     def __init__(
-        self, thread: CacheThread, timeout_seconds: float, connections: int, metrics: ExchangeMetrics
+        self,
+        thread: CacheThread,
+        timeout_seconds: float,
+        connections: int,
+        metrics: ExchangeMetrics,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        """`transport` is how requests go, where they do not go over the network."""
         self._thread = thread
         self._timeout_seconds = timeout_seconds
         self._metrics = metrics
+        self._transport = transport
         self._limits = httpx.Limits(
             max_connections=connections,
             max_keepalive_connections=connections,
@@ -124,6 +131,7 @@ class PeerClient:
 
     def _make_client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
+            transport=self._transport,
             timeout=None,  # noqa: S113  `page` has one, for the request as a whole
             trust_env=False,
             follow_redirects=False,
