@@ -84,6 +84,28 @@ def test_a_card_that_is_too_large_without_them_is_left_to_its_publisher() -> Non
         encode_card(card)
 
 
+def marks(key: str) -> dict[str, Any]:
+    return {scope: {"key": key, "ms": 1_800_000_000_000} for scope in ("cluster", "global")}
+
+
+def test_the_keys_of_the_cache_go_before_anything_else_is_cut() -> None:
+    features = {**SMALL, "cache": marks("\x01" * 128)}
+    long_name = make_card("worker-1", x="x" * 2400)
+
+    assert fit_features(make_card("worker-1"), features)["features"]["cache"] == marks("\x01" * 128)
+    shown = fit_features(long_name, features)["features"]
+    assert shown == {**SMALL, "cache": marks("")}
+
+
+def test_the_marks_of_the_cache_stay_when_the_rest_is_cut() -> None:
+    shown = fit_features(make_card("worker-1"), {"workers": names(300), "cache": marks("名" * 128)})[
+        "features"
+    ]
+
+    assert shown["cache"] == marks("")
+    assert 0 < len(shown["workers"]) < 300
+
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 
