@@ -60,8 +60,11 @@ class Consul(ServerProcess):
             "performance": {"raft_multiplier": 1},
             "ports": {
                 **open_port,
-                "dns": -1, "grpc": -1, "serf_wan": -1,
-                "serf_lan": self.serf_port, "server": server_port,
+                "dns": -1,
+                "grpc": -1,
+                "serf_wan": -1,
+                "serf_lan": self.serf_port,
+                "server": server_port,
             },
             **(settings or {}),
         }
