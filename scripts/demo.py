@@ -51,6 +51,10 @@ SETTINGS = {
     "DK_LIFECYCLE_INTERVAL": "1",
     "DK_REBALANCE_INTERVAL": "1",
     "DK_INVENTORY_INTERVAL": "1",
+    "DK_BOARD_INTERVAL": "0.5",
+    "DK_CACHE__ENABLED": "true",
+    "DK_CACHE__FLUSH_INTERVAL_SECONDS": "0.5",
+    "DK_FLEET__CACHE_EXCHANGE__INTERVAL_SECONDS": "1",
 }
 
 
@@ -137,7 +141,7 @@ def ignore_interrupts() -> None:
 
 def start_worker(name: str, folder: Path, store: Path) -> subprocess.Popen[str]:
     settings = SETTINGS | {"DK_STORAGE__DIR": str(folder), "DK_OBJECTSTORE_DIR": str(store)}
-    workers = ",".join(BACKGROUND)
+    workers = ",".join([*BACKGROUND, "board"])
     arguments = ("run", "--worker-name", name, "--port", "0", "--workers", workers)
     return start(name, folder, "drakkar", *arguments, settings=settings)
 
@@ -221,6 +225,7 @@ def watch(workers: list[DemoWorker], store: Path, console: Console, seconds: flo
     unseen = [name for name in WORKERS if len(sample.seen_by(name)) < len(WORKERS) - 1]
     return [
         *(f"{name} was not seen online by both others" for name in unseen),
+        *(() if sample.read_from_others() else ("nobody has read what another worker put into the cache",)),
         *(f"nobody leads {name}" for name in BACKGROUND if name not in sample.led()),
         *(f"{lease} was led by two workers at once" for lease in sorted(watcher.led_by_two)),
         *report.broken,

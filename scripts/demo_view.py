@@ -1,5 +1,6 @@
 """What the demo sees, the workers and leases over HTTP and the store in its folder; and the tables of it."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ class Answers:
 
     workers: list[Row] = field(default_factory=list)
     lanes: list[Row] = field(default_factory=list)
+    cached: dict[str, Row] = field(default_factory=dict)
+    """What it has put into the cache for others, by key."""
 
     def leads(self) -> dict[str, int]:
         """The token of each lease that a run of this worker is at work under."""
@@ -47,6 +50,15 @@ class Sample:
             for other, answers in self.answers.items()
             if other != name and any(row["worker_name"] == name and row["online"] for row in answers.workers)
         }
+
+    def summaries(self) -> dict[str, Row]:
+        """The newest summary that each worker has read out of its cache, and says so."""
+        found = {name: answers.cached.get(f"seen|{name}") for name, answers in self.answers.items()}
+        return {name: summary for name, summary in found.items() if summary is not None}
+
+    def read_from_others(self) -> list[str]:
+        """The workers that have read what another one set."""
+        return [name for name, summary in self.summaries().items() if summary["by"] != name]
 
     def leaders(self) -> dict[str, dict[str, int]]:
         """For each lease who is at work under it, and with which token."""
@@ -96,7 +108,10 @@ class Watcher:
 
     def _ask(self, name: str) -> Answers:
         workers = self._get(name, "supervisor", "workers")
-        return Answers(self._get(name, "workers"), [lane for each in workers for lane in each["lanes"]])
+        lanes = [lane for each in workers for lane in each["lanes"]]
+        rows = self._get(name, "peer/cache/changes?scopes=cluster", "rows")
+        cached = {row["key"]: json.loads(row["value"]) for row in rows}
+        return Answers(self._get(name, "workers"), lanes, cached)
 
     def _get(self, name: str, what: str, key: str | None = None) -> list[Row]:
         try:
@@ -108,7 +123,7 @@ class Watcher:
 
 
 def show(sample: Sample) -> Group:
-    return Group(_fleet(sample), _leases(sample.leases), _store(sample.figures))
+    return Group(_fleet(sample), _leases(sample.leases), _cache(sample), _store(sample.figures))
 
 
 def _fleet(sample: Sample) -> Table:
@@ -141,6 +156,13 @@ def _leases(rows: list[Row]) -> Table:
     for row in rows:
         age = "" if row["age_seconds"] is None else f"{row['age_seconds']:.0f} s"
         table.add_row(row["name"], row["worker"] or "?", str(row["token"]), age)
+    return table
+
+
+def _cache(sample: Sample) -> Table:
+    table = Table("Read by", "Objects", "Bytes", "Set by", title="The summary in the cache")
+    for name, summary in sample.summaries().items():
+        table.add_row(name, f"{summary['objects']:,}", f"{summary['bytes']:,}", summary["by"])
     return table
 
 

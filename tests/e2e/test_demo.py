@@ -102,6 +102,8 @@ def test_ends_by_itself_after_the_given_time_with_the_final_table(tmp_path: Path
         table = text[text.rindex("Seen online by") :]
         for others in ("worker-2, worker-3", "worker-1, worker-3", "worker-1, worker-2"):
             assert others in table
+        cache = table[table.index("The summary in the cache") : table.index("The object store")]
+        assert cache.count("worker-") > 1
         nothing_is_left(shown, children)
 
 

@@ -1,6 +1,6 @@
 """`inventory`: writes a summary of the store, whenever it has changed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -55,11 +55,14 @@ class Count:
     tree: Tree
     permit: Permit
     term: Term
+    publish: Callable[[dict[str, Any]], None] = lambda _summary: None
+    """Called with each summary, in the event loop."""
 
     async def round(self) -> None:
-        await self.permit.in_thread(self._round)
+        self.publish(await self.permit.in_thread(self._round))
 
-    def _round(self) -> None:
-        summary: Mapping[str, Any] = summarize(self.tree, self.permit.check)
+    def _round(self) -> dict[str, Any]:
+        summary = summarize(self.tree, self.permit.check)
         if summary != self.term.document:
             self.term.write(document=summary, count=1)
+        return summary

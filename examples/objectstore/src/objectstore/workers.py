@@ -1,4 +1,4 @@
-"""The four background workers, as entry points of the group `drakkar.workers`.
+"""The five background workers, as entry points of the group `drakkar.workers`.
 
 Each entry point is a function that reads its knobs from the environment when the process starts, and raises
 `ValueError` for one that does not hold. A run reads them again: runs get what their process was started with.
@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from drakkar.clock import SystemClock
 from drakkar.supervisor.fanout import FanOut
@@ -17,6 +17,7 @@ from drakkar.supervisor.keyed import KeyedFanOut
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies, Runner
 
 from objectstore.balance import Balance
+from objectstore.board import Board, publish
 from objectstore.collect import Collect, Unfinished
 from objectstore.count import Count
 from objectstore.expire import Expire
@@ -57,6 +58,12 @@ def inventory() -> BackgroundWorker:
     return BackgroundWorker("inventory", _inventory)
 
 
+def board() -> BackgroundWorker:
+    """In every process: what the newest summary is, looked up every `DK_BOARD_INTERVAL` seconds."""
+    _interval("BOARD")
+    return BackgroundWorker("board", _board, skip_lease=True)
+
+
 def _gc(_: Dependencies, shard: int) -> Runner:
     shards, grace = _shards("GC", 1), _seconds("DK_GC_GRACE", 60.0)
     return Rounds(
@@ -89,10 +96,20 @@ def _rebalance(_: Dependencies, shard: int) -> Runner:
     )
 
 
-def _inventory(_: Dependencies) -> Runner:
+def _inventory(deps: Dependencies) -> Runner:
+    def announce(summary: dict[str, Any]) -> None:
+        if deps.cache is not None:
+            publish(deps.cache, deps.settings.worker_name, summary)
+
     return Rounds(
-        _tree(), _interval("INVENTORY"), lambda tree, permit, term, _logger: Count(tree, permit, term)
+        _tree(),
+        _interval("INVENTORY"),
+        lambda tree, permit, term, _logger: Count(tree, permit, term, announce),
     )
+
+
+def _board(deps: Dependencies) -> Runner:
+    return Board(deps.cache, deps.settings.worker_name, _interval("BOARD"))
 
 
 def _tree() -> Tree:
