@@ -53,7 +53,12 @@ PLACES: dict[str, tuple[str, ...]] = {
     ),
     "drakkar.server": (
         *("drakkar.server", "drakkar.fleet.identity", "drakkar.fleet.liveness", "drakkar.fleet.service"),
-        *("drakkar.leases.backend", "drakkar.supervisor.surroundings", "drakkar.cache.changes"),
+        *(
+            "drakkar.leases.backend",
+            "drakkar.supervisor.surroundings",
+            "drakkar.supervisor.history",
+            "drakkar.cache.changes",
+        ),
         *("drakkar.clock", "drakkar.errors", "drakkar.telemetry"),
     ),
     **dict.fromkeys(

@@ -164,6 +164,7 @@ async def test_describes_its_api(script: Script) -> None:
     assert set(document["paths"]) == {
         "/api/v1/workers",
         "/api/v1/identity",
+        "/api/v1/events",
         "/api/v1/peer/cache/changes",
         "/healthz",
         "/readyz",

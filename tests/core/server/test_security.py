@@ -13,7 +13,7 @@ from support.workers import get, make_worker
 TOKEN = "n0t-a-real-token"
 GUARDED = [
     "",
-    "style.css",
+    "history",
     "api/v1/workers",
     "api/v1/identity",
     "metrics",

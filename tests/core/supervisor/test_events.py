@@ -5,6 +5,7 @@ import gc
 
 import pytest
 from drakkar.supervisor.events import BUFFERED_EVENTS, MAX_NAMES, LeaderEvents
+from drakkar.supervisor.history import History
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies, RunContext, Runner
 from drakkar.telemetry.metrics import SupervisorMetrics
 from prometheus_client import CollectorRegistry
@@ -14,7 +15,8 @@ from support.virtual_time import VirtualClock, virtual_time
 
 def make(changes: list[int] | None = None) -> LeaderEvents:
     told = changes if changes is not None else []
-    return LeaderEvents(VirtualClock(), SupervisorMetrics(CollectorRegistry()), lambda: told.append(1))
+    metrics = SupervisorMetrics(CollectorRegistry())
+    return LeaderEvents(VirtualClock(), metrics, History(), lambda: told.append(1))
 
 
 @virtual_time

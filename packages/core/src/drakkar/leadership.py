@@ -17,6 +17,7 @@ from drakkar.leases.plugins import LEASE_PROVIDER_KEY, make_lease_backend
 from drakkar.settings import Settings
 from drakkar.settings.resolve import lease_options, lease_provider
 from drakkar.supervisor.chosen import Supervised
+from drakkar.supervisor.history import HistoryEvent
 from drakkar.supervisor.supervisor import Supervisor
 from drakkar.supervisor.surroundings import LaneReport, Surroundings
 from drakkar.supervisor.worker import Dependencies, SharedCache
@@ -117,6 +118,9 @@ class Leadership:
     def leader_for(self) -> Sequence[str]:
         names: list[str] = self.supervisor.features()["leader_for"]
         return names
+
+    def history(self) -> Sequence[HistoryEvent]:
+        return self.supervisor.history()
 
     def step_down(self, lease: str, cool_down_seconds: float) -> bool:
         return self.supervisor.step_down(lease, cool_down_seconds)

@@ -1,5 +1,6 @@
 """The registry of one worker, made from its settings."""
 
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -44,6 +45,7 @@ def make_registry(
     clock: Clock,
     logger: EventLogger,
     metrics: CollectorRegistry,
+    on_refresh: Callable[[], None],
 ) -> RegistryService:
     """The service over `provider`, not started. Warns of an address that peers elsewhere cannot reach."""
     host = urlsplit(identity.url).hostname or ""
@@ -79,4 +81,5 @@ def make_registry(
         clock=clock,
         logger=logger,
         metrics=RegistryMetrics(metrics),
+        on_refresh=on_refresh,
     )

@@ -33,6 +33,7 @@ from drakkar.server.address import host_names, listen, reachable_host, url_of
 from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
 from drakkar.server.http import HttpServer
+from drakkar.server.timeline import Timeline, leaders
 from drakkar.settings import Settings
 from drakkar.settings.resolve import (
     cluster_name,
@@ -91,6 +92,8 @@ class Worker:
     ) -> None:
         self.metrics = CollectorRegistry()
         """The metrics of this worker alone; the server shows them at `/metrics`."""
+        self.timeline = Timeline()
+        """Who led what in the fleet, for the page."""
         self.unstopped: Sequence[str] = ()
         """After `stop`: the runs of background workers that would not end. They may still be at work, under
         leases that this process leaves to run out: the process should end, with a status that is not 0."""
@@ -279,6 +282,7 @@ class Worker:
                 clock=self._clock,
                 logger=self._logger,
                 metrics=self.metrics,
+                on_refresh=self._note_leaders,
             )
             self._show_features()  # so that the first card has them
             await self._registry.start()
@@ -318,7 +322,11 @@ class Worker:
             elif self._listener is not None:
                 self._listener.close()
 
+    def _note_leaders(self) -> None:
+        self.timeline.observe(self.now_ts(), {**leaders(self.peers()), self.name: self.leader_for()})
+
     def _show_features(self, *, at_once: bool = True) -> None:
+        self._note_leaders()
         if self._registry is not None:
             parts = [part.features() for part in (self._leadership, self._caching) if part is not None]
             self._registry.set_features({key: part[key] for part in parts for key in part}, at_once=at_once)

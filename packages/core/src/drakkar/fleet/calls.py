@@ -30,6 +30,8 @@ class ProviderCalls:
         self._metrics = metrics
         self._tasks: dict[Operation, asyncio.Future[Any]] = {}
         self._outages: dict[Operation, Outage] = {}
+        self.errors: dict[str, str] = {}
+        """Why each operation that fails now failed the last time."""
 
     async def run(self, op: Operation, call: Callable[[], Awaitable[_T]], limit_seconds: float) -> _T:
         """Like `drakkar.calls.bounded`. While an earlier call of `op` ignores its cancellation a new one is
@@ -57,6 +59,7 @@ class ProviderCalls:
         return None if outage is None else outage.since
 
     def _log_failure(self, op: Operation, error: CallError) -> None:
+        self.errors[op] = str(error)
         now = self._clock.elapsed()
         outage = self._outages.setdefault(op, Outage())
         if outage.failed(now):
@@ -64,6 +67,7 @@ class ProviderCalls:
             outage.told(now)
 
     def _log_recovery(self, op: Operation) -> None:
+        self.errors.pop(op, None)
         outage = self._outages.get(op)
         if outage is None or outage.since is None:
             return

@@ -8,6 +8,7 @@ its ages go on growing.
 import asyncio
 import math
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +64,9 @@ class RegistryHealth:
     """Seconds since the first failure of each operation that now fails; empty when all is well. `start` is
     among them when the configured provider could not start."""
 
+    errors: dict[str, str]
+    """The last error of each of these, in the words of the provider: it may name what is secret."""
+
 
 class RegistryService:
     """Runs between `start` and `stop`, each called once. The provider belongs to the service from then on."""
@@ -78,6 +82,7 @@ class RegistryService:
         clock: Clock,
         logger: EventLogger,
         metrics: RegistryMetrics,
+        on_refresh: Callable[[], None] = lambda: None,  # after a listing that worked; does not raise
     ) -> None:
         self._name = name
         self._provider = provider
@@ -86,6 +91,7 @@ class RegistryService:
         self._timing = timing
         self._clock = clock
         self._logger = logger
+        self._on_refresh = on_refresh
         self._calls = ProviderCalls(clock, logger, metrics)
         self._intake = Intake(identity, timing.offline_after_seconds, logger, metrics)
         self._state: WorkerState = "starting"
@@ -111,7 +117,7 @@ class RegistryService:
             if isinstance(error.cause, ProviderConfigError):
                 raise ConfigError(str(error.cause)) from error.cause
             self._logger.error("fleet_registry_start_failed", provider=self._name, error=str(error))
-            self._start_failed_at = self._clock.elapsed()
+            self._start_failed_at, self._calls.errors["start"] = self._clock.elapsed(), str(error)
             await self._stop_provider(AFTER_FAILURE_SECONDS)
             self._name, self._provider = "none", NoRegistry()
             return  # no loops: the growing age of the snapshot tells that nobody looks
@@ -178,7 +184,7 @@ class RegistryService:
         since = {op: self._calls.failing_since(op) for op in ("publish", "list")}
         since |= {"start": self._start_failed_at}
         failing = {op: now - at for op, at in since.items() if at is not None}
-        return RegistryHealth(self._name, self.snapshot_age_seconds(), failing)
+        return RegistryHealth(self._name, self.snapshot_age_seconds(), failing, dict(self._calls.errors))
 
     async def _publish_loop(self) -> None:
         while True:
@@ -208,6 +214,7 @@ class RegistryService:
             with suppress(CallError):  # counted and logged; the last snapshot stays
                 self._peers = await self._calls.run("list", self._list, self._timing.timeout_seconds)
                 self._listed_at, self._refreshed_at = listed_at, self._clock.elapsed()
+                self._on_refresh()
             early = self._timing.refresh_jitter * random.random()  # noqa: S311  no secret
             await self._clock.sleep(self._timing.refresh_seconds * (1 - early))
 

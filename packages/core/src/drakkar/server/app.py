@@ -8,11 +8,14 @@ from starlette.types import ASGIApp
 
 from drakkar.clock import Clock
 from drakkar.server.fleet_api import FleetView, fleet_router
-from drakkar.server.leases_api import LeasesView, leases_router, no_leases_router
+from drakkar.server.leases_api import LeaseListing, LeasesView, leases_router, no_leases_router
+from drakkar.server.login import Tickets, login_router
 from drakkar.server.models import Health, Readiness
 from drakkar.server.page import page_router
 from drakkar.server.peer_api import ChangesView, peer_router
 from drakkar.server.security import OriginGuard, SafeHeaders, TokenGuard
+from drakkar.server.snapshots import Snapshots
+from drakkar.server.stream import stream_router
 
 
 def make_app(
@@ -30,8 +33,16 @@ def make_app(
     everything open to everybody who can connect."""
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
     api.include_router(fleet_router(view, clock))
-    api.include_router(page_router(view), include_in_schema=False)
-    api.include_router(no_leases_router() if leases is None else leases_router(leases, clock))
+    listing = None if leases is None else LeaseListing(leases, clock)
+    tickets = Tickets(auth_token, clock) if auth_token else None
+    api.include_router(page_router())
+    if leases is None or listing is None:
+        api.include_router(no_leases_router())
+    else:
+        api.include_router(leases_router(leases, listing))
+    api.include_router(stream_router(Snapshots(view, leases, listing, clock), login=tickets is not None))
+    if tickets is not None:
+        api.include_router(login_router(tickets, clock))
     api.include_router(peer_router(cache))
 
     # HEAD by a route of its own: one route for both would have one operation id twice in the description.
@@ -67,4 +78,4 @@ def make_app(
     async def prometheus() -> Response:
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    return SafeHeaders(OriginGuard(TokenGuard(api, auth_token), hosts))
+    return SafeHeaders(OriginGuard(TokenGuard(api, auth_token, tickets), hosts))

@@ -3,8 +3,9 @@
 The shape of a row is shared with other implementations: keys may be added, never renamed.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -16,10 +17,12 @@ from drakkar.fleet.identity import WorkerIdentity, WorkerState, timestamp
 from drakkar.fleet.liveness import last_seen
 from drakkar.fleet.service import Peer, RegistryHealth
 from drakkar.server.models import WorkerInfo, WorkerRow
+from drakkar.server.timeline import Timeline, names_led
 
 Row = dict[str, Any]
 
 FRESH_SECONDS: Final = 0.5
+SLICE_ROWS: Final = 250
 
 _FROM_CARD: Final = ("backend", "version", "state", "started_at", "instance")
 _ONLINE: Final = {"online": True, "offline": False, "unknown": None}
@@ -49,6 +52,8 @@ class FleetView(Protocol):
     def listing(self) -> object: ...
     def leader_for(self) -> Sequence[str]: ...
     def registry_health(self) -> RegistryHealth | None: ...
+    @property
+    def timeline(self) -> Timeline: ...
 
 
 class WorkersAnswer:
@@ -88,8 +93,19 @@ def fleet_router(view: FleetView, clock: Clock) -> APIRouter:
 
 def worker_rows(view: FleetView) -> list[Row]:
     """One row a worker: those with a cluster first, by cluster and name; then the others, by name."""
-    now_ts = view.now_ts()
-    rows = [_own_row(view, now_ts), *(_peer_row(peer, now_ts) for peer in view.peers())]
+    return in_order(itertools.chain.from_iterable(row_slices(view)))
+
+
+def row_slices(view: FleetView) -> Iterator[list[Row]]:
+    """The rows of `worker_rows` in no order, a few hundred at a time: who has time can do other things
+    between."""
+    now_ts, peers = view.now_ts(), view.peers()
+    yield [_own_row(view, now_ts)]
+    for start in range(0, len(peers), SLICE_ROWS):
+        yield [_peer_row(peer, now_ts) for peer in peers[start : start + SLICE_ROWS]]
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["cluster"] == "", row["cluster"], row["worker_name"]))
 
 
@@ -137,7 +153,7 @@ def _peer_row(peer: Peer, now_ts: float) -> Row:
         "last_seen_ts": last_seen(now_ts, peer.age_seconds),
         "online": _ONLINE[peer.liveness],
         **{key: card[key] for key in _FROM_CARD if key in card},
-        **_leader_for(card),
+        **({} if (names := names_led(card)) is None else {"leader_for": names}),
     }
 
 
@@ -149,10 +165,3 @@ def _row(worker: str, cluster: str, url: str) -> Row:
         "url": url,
         "debug_url": url,
     }
-
-
-def _leader_for(card: Row) -> Row:
-    names = card.get("features", {}).get("leader_for")
-    if not isinstance(names, list):
-        return {}
-    return {"leader_for": sorted({name for name in names if isinstance(name, str)})}

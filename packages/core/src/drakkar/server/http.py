@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _GRACE_SECONDS: Final = 2
@@ -29,15 +29,29 @@ class _SilentProtocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self.access_log = False
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort": transport.abort}
+
 
 class HttpServer:
-    """Serves `app` on a listening socket, which it owns from then on."""
+    """Serves `app` on a listening socket, which it owns from then on.
+
+    A handler that would not end by itself finds in the state of its request `stopping`, an event that is set
+    when the server stops, and `abort`, which ends its connection at once.
+    """
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         self._listener = listener
+        self._stopping = asyncio.Event()
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            scope["state"]["stopping"] = self._stopping
+            await app(scope, receive, send)
+
         self._server = _EmbeddedServer(
             uvicorn.Config(
-                app,
+                serve,
                 http=_SilentProtocol,
                 ws="none",
                 lifespan="off",
@@ -60,6 +74,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Close the listener, let requests under way end for `_GRACE_SECONDS`, close what is left."""
         self._server.should_exit = True
+        self._stopping.set()
         if self._task is None:
             self._listener.close()
             return

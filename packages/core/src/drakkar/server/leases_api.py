@@ -12,6 +12,7 @@ from drakkar.clock import Clock
 from drakkar.errors import describe
 from drakkar.fleet.identity import timestamp
 from drakkar.leases.backend import LeaseInfo
+from drakkar.supervisor.history import HistoryEvent
 from drakkar.supervisor.surroundings import LaneReport
 from drakkar.telemetry.logs import mask_text
 
@@ -35,6 +36,7 @@ class LeasesView(Protocol):
     async def list_leases(self) -> Sequence[LeaseInfo]: ...
     def lane_reports(self) -> Mapping[str, Sequence[LaneReport]]: ...
     def leader_for(self) -> Sequence[str]: ...
+    def history(self) -> Sequence[HistoryEvent]: ...
     def step_down(self, lease: str, cool_down_seconds: float) -> bool: ...
 
 
@@ -75,9 +77,8 @@ class LeaseListing:
         }
 
 
-def leases_router(view: LeasesView, clock: Clock) -> APIRouter:
+def leases_router(view: LeasesView, listing: LeaseListing) -> APIRouter:
     router = APIRouter(prefix="/api/v1")
-    listing = LeaseListing(view, clock)
 
     @router.get("/leases", summary="Every lease of the fleet and who holds it; null while it was never read")
     async def leases() -> JSONResponse:
@@ -85,18 +86,7 @@ def leases_router(view: LeasesView, clock: Clock) -> APIRouter:
 
     @router.get("/supervisor", summary="The background workers of this worker, lane by lane")
     async def supervisor() -> JSONResponse:
-        workers = [
-            {"name": name, "lanes": [_lane_row(report) for report in reports]}
-            for name, reports in view.lane_reports().items()
-        ]
-        return JSONResponse(
-            {
-                "workers": workers,
-                "leader_for": list(view.leader_for()),
-                "lease_provider": view.lease_provider,
-                "problem": view.lease_problem(),
-            }
-        )
+        return JSONResponse(supervisor_answer(view))
 
     @router.post("/leases/step-down", summary="Have the run under a lease that this worker holds yield")
     async def step_down(request: Request, name: str) -> JSONResponse:
@@ -107,6 +97,19 @@ def leases_router(view: LeasesView, clock: Clock) -> APIRouter:
         return JSONResponse({"name": name, "cool_down_seconds": COOL_DOWN_SECONDS}, status_code=202)
 
     return router
+
+
+def supervisor_answer(view: LeasesView) -> dict[str, Any]:
+    workers = [
+        {"name": name, "lanes": [_lane_row(report) for report in reports]}
+        for name, reports in view.lane_reports().items()
+    ]
+    return {
+        "workers": workers,
+        "leader_for": list(view.leader_for()),
+        "lease_provider": view.lease_provider,
+        "problem": view.lease_problem(),
+    }
 
 
 def no_leases_router() -> APIRouter:

@@ -6,8 +6,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from drakkar.server.login import Tickets, login_address
+from drakkar.server.page import ASSETS, PAGES
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """Probes are asked by machines that have no token, and tell nothing that is secret."""
@@ -15,26 +19,34 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 PEER_PATHS: Final = frozenset({"/api/v1/peer/cache/changes"})
 """Asked by other workers, which do not know our token. Foreign pages are refused there as everywhere."""
 
+LOGIN_PATHS: Final = frozenset({"/login", "/logout"})
+
 
 class TokenGuard:
-    """Refuses every request outside `OPEN_PATHS` and `PEER_PATHS` that does not carry
-    `Authorization: Bearer <token>`.
+    """Refuses every request outside `OPEN_PATHS`, `PEER_PATHS`, the login and the assets that carries neither
+    `Authorization: Bearer <token>` nor a ticket of the login. Who wants a page is sent to the login instead.
 
     Compares in constant time. Without a token everything is open, which is why the default is to listen on
     loopback only.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, tickets: Tickets | None) -> None:
         self._app = app
+        self._tickets = tickets
         self._expected = f"Bearer {token}".encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._expected is None or scope["path"] in OPEN_PATHS | PEER_PATHS:
+        if scope["type"] != "http" or self._expected is None or _is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("authorization", "").encode("latin-1")
-        if secrets.compare_digest(given, self._expected):
+        request = HTTPConnection(scope)
+        given = request.headers.get("authorization", "").encode("latin-1")
+        if secrets.compare_digest(given, self._expected) or self._has_ticket(request):
             await self._app(scope, receive, send)
+            return
+        if scope["path"] in PAGES and "text/html" in request.headers.get("accept", ""):
+            address = login_address(scope["path"], scope["query_string"].decode("latin-1"))
+            await RedirectResponse(address, status_code=303)(scope, receive, send)
             return
         refusal = JSONResponse(
             {"error": "a token is needed: send 'Authorization: Bearer <ui.auth_token>'"},
@@ -42,6 +54,14 @@ class TokenGuard:
             headers={"WWW-Authenticate": "Bearer"},
         )
         await refusal(scope, receive, send)
+
+    def _has_ticket(self, request: HTTPConnection) -> bool:
+        ticket = None if self._tickets is None else request.cookies.get(self._tickets.cookie)
+        return self._tickets is not None and ticket is not None and self._tickets.holds(ticket)
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN_PATHS | PEER_PATHS | LOGIN_PATHS or path.startswith(ASSETS)
 
 
 class OriginGuard:
@@ -81,14 +101,21 @@ class OriginGuard:
             return False
 
 
+_POLICY: Final = (
+    "default-src 'none'",
+    *(f"{what} 'self'" for what in ("script-src", "style-src", "connect-src", "img-src", "form-action")),
+    *(f"{what} 'none'" for what in ("base-uri", "frame-ancestors")),
+)
+
+
 class SafeHeaders:
     """Adds the headers that keep a browser from doing more with an answer than show it."""
 
     _HEADERS: Final = (
-        (b"content-security-policy", b"default-src 'none'; style-src 'self'; frame-ancestors 'none'"),
+        (b"content-security-policy", "; ".join(_POLICY).encode()),
         (b"x-content-type-options", b"nosniff"),
         (b"x-frame-options", b"DENY"),
-        (b"referrer-policy", b"no-referrer"),
+        (b"referrer-policy", b"same-origin"),  # without any, a form would not tell its origin
         (b"cache-control", b"no-store"),
     )
 

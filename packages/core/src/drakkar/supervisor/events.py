@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final, Literal, Self
 
 from drakkar.clock import Clock
+from drakkar.supervisor.history import History
 from drakkar.telemetry.metrics import SupervisorMetrics
 
 BUFFERED_EVENTS: Final = 256
@@ -31,8 +32,11 @@ class LeaderEvents:
     """Never waits for a reader: each has a buffer of `BUFFERED_EVENTS`, and loses the oldest when it is
     slow."""
 
-    def __init__(self, clock: Clock, metrics: SupervisorMetrics, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: Clock, metrics: SupervisorMetrics, history: History, on_change: Callable[[], None]
+    ) -> None:
         self._clock = clock
+        self._history = history
         self._metrics = metrics
         self._on_change = on_change
         self._leading: set[str] = set()
@@ -58,6 +62,7 @@ class LeaderEvents:
         self._leading ^= {worker}
         event = LeaderEvent(worker, "acquired" if leading else "released", self._clock.wall())
         self._metrics.leader_events.labels(worker, event.event).inc()
+        self._history.add(event.at, worker, event.event)
         for reader in self._readers:
             reader.put(event)
         self._on_change()

@@ -22,6 +22,7 @@ class Status:
         self._clock = around.clock
         self._logger = UnfailingLogger(around.logger)
         self._crashes = around.metrics.crashes
+        self._history = around.history
         self._label = label
         self._since = around.clock.elapsed()
         self._last_error: str | None = None
@@ -69,6 +70,9 @@ class Status:
 
     def _failed(self, event: str, error: BaseException) -> None:
         self._last_error, self._last_error_at = describe_crash(error), self._clock.wall()
+        self._history.add(
+            self._last_error_at, self._name, "crashed", shard=self._shard, error=self._last_error
+        )
         self._logger.error(
             event, worker=self._name, shard=self._shard, error=self._last_error, exc_info=error
         )

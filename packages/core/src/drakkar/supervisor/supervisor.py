@@ -8,6 +8,7 @@ from typing import Any
 from drakkar.supervisor.chosen import Supervised, check_together
 from drakkar.supervisor.events import LeaderEvent, LeaderEvents
 from drakkar.supervisor.fanout import FanOut, FanOutGroup
+from drakkar.supervisor.history import HistoryEvent
 from drakkar.supervisor.keyed import KeyedFanOut, KeyedGroup
 from drakkar.supervisor.lag import watch_lag
 from drakkar.supervisor.single import Group, SingleLane
@@ -35,7 +36,7 @@ class Supervisor:
         check_together(self._workers)
         self._around = around
         self._on_change = on_change
-        self._events = LeaderEvents(around.clock, around.metrics, on_change)
+        self._events = LeaderEvents(around.clock, around.metrics, around.history, on_change)
         self._deps = replace(deps, emit_leader=self._events.emit)
         self._groups: dict[str, Group] = {}
         self._lag: asyncio.Task[None] | None = None
@@ -93,6 +94,10 @@ class Supervisor:
     def reports(self) -> dict[str, Sequence[LaneReport]]:
         """The lanes of each background worker, by its name."""
         return {name: self._groups[name].reports() for name in sorted(self._groups)}
+
+    def history(self) -> Sequence[HistoryEvent]:
+        """The last leader changes and crashes, oldest first."""
+        return self._around.history.events()
 
     def held_shards(self, name: str) -> frozenset[int]:
         """The shards of the fan-out `name` that this process works on; empty when it is no fan-out here."""

@@ -1,12 +1,13 @@
 """What lanes are given, and what they tell of themselves."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from drakkar.clock import Clock
 from drakkar.fleet.provider import EventLogger
 from drakkar.leases.keeper import LeaseKeeper
+from drakkar.supervisor.history import History
 from drakkar.telemetry.metrics import SupervisorMetrics
 
 LaneStatus = Literal[
@@ -51,3 +52,5 @@ class Surroundings:
     stop_timeout_seconds: float
     refresh_seconds: float
     """How often the registry looks at the peers."""
+
+    history: History = field(default_factory=History)

@@ -1,0 +1,57 @@
+// Who holds which lease, read from the store every few seconds.
+
+import { el, foreign, say } from "./dom.js";
+import { textFilter } from "./filter.js";
+import { on } from "./stream.js";
+import { table } from "./table.js";
+import { duration, now } from "./time.js";
+
+let takenAt = 0;
+
+const age = (row) => (row.age_seconds === null ? null : row.age_seconds + now() - takenAt);
+const left = (row) => (row.remaining_seconds === null ? null : Math.max(0, row.remaining_seconds - (now() - takenAt)));
+
+/** Tokens are texts, since they may be too long for a number: by length, then by digits. */
+const tokenOrder = (row) => (row.token === null ? null : row.token.padStart(24, "0"));
+
+const COLUMNS = [
+  { name: "name", title: "Lease", kind: "name", text: (row) => row.name, nodes: (row) => [foreign(row.name)] },
+  { name: "holder", title: "Holder", text: (row) => row.worker ?? "", value: (row) => row.worker, nodes: (row) => [foreign(row.worker)] },
+  { name: "token", title: "Token", kind: "number", text: (row) => row.token ?? "", value: tokenOrder },
+  { name: "age", title: "Age", kind: "number", live: true, text: (row) => duration(age(row)), value: age },
+  { name: "left", title: "Time left", kind: "number", live: true, text: (row) => duration(left(row)), value: left },
+];
+
+export function leases(section) {
+  const filter = textFilter("lease", "Lease or holder", () => refresh());
+  const count = el("span", { class: "muted", role: "status" });
+  const problem = el("p", { class: "problem", role: "status", hidden: true });
+  const shown = table({ name: "leases", label: "Leases", columns: COLUMNS, keyOf: (row) => row.name, empty: "" });
+  const filters = el("div", { class: "filters" }, filter.node, count);
+  section.append(problem, filters, ...shown.nodes);
+  let data = null;
+
+  function refresh() {
+    const rows = data?.leases ?? [];
+    const wanted = filter.value();
+    const fitting = rows.filter((row) => `${row.name}\n${row.worker ?? ""}`.toLowerCase().includes(wanted));
+    filters.hidden = rows.length === 0;
+    shown.show(fitting, rows.length ? "No lease fits the filter." : empty());
+    say(count, fitting.length === rows.length ? `${rows.length} leases` : `${fitting.length} of ${rows.length} leases`);
+  }
+
+  function empty() {
+    if (data === null) return "Waiting for the store …";
+    if (data.provider === undefined) return "This worker runs no background workers, and reads no leases.";
+    return data.leases === null ? "" : "Nobody holds a lease.";
+  }
+
+  on("leases", (newData) => {
+    data = newData;
+    takenAt = data.at_ts ?? 0;
+    problem.hidden = !data.error;
+    problem.replaceChildren(...(data.error ? ["⚠ The store cannot be read", data.leases === null ? ": " : ", so this list is old: ", foreign(data.error, 500)] : []));
+    refresh();
+  });
+  refresh();
+}
