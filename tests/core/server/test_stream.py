@@ -13,7 +13,7 @@ import httpx
 import pytest
 from drakkar.fleet.testkit import make_card
 from drakkar.server import stream
-from drakkar.server.snapshots import to_json
+from drakkar.server.messages import to_json
 from drakkar.server.stream import MAX_STREAMS, number_in
 from drakkar.supervisor.fanout import FanOut
 from drakkar.supervisor.worker import BackgroundWorker

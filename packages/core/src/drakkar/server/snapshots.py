@@ -6,7 +6,6 @@ absolute, or counted from its `at_ts`: it stays true while it gets older, and th
 """
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,8 +13,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from drakkar.clock import Clock
-from drakkar.server.fleet_api import SLICE_ROWS, FleetView, Row, in_order, row_slices
+from drakkar.server.fleet_api import FleetView, Row, in_order, row_slices
 from drakkar.server.leases_api import LeaseListing, LeasesView, supervisor_answer
+from drakkar.server.messages import frame, in_slices, to_json
 from drakkar.telemetry.logs import mask_text
 
 LOOK_SECONDS: Final = 0.5
@@ -120,7 +120,7 @@ class Snapshots:
         for row in rows:
             del row["last_seen_ts"]  # apart: it moves with every heartbeat of everybody
         if rows != self._rows:
-            body = await _in_slices(rows)
+            body = await in_slices(rows)
             self._rows, self._seen = rows, []
             self._tell("workers", f'{{"rows":[{body}]}}')
         if _moved(seen, self._seen):
@@ -219,26 +219,6 @@ class Snapshots:
         self._sequence += 1
         message = frame(part, data, f"{self.instance}.{self._sequence}")
         self._messages[part] = (self._sequence, message)
-
-
-def frame(event: str, data: str, number: str = "") -> bytes:
-    """A message of an event stream; `data` has no line breaks."""
-    head = f"event: {event}\nid: {number}\n" if number else f"event: {event}\n"
-    return f"{head}data: {data}\n\n".encode()
-
-
-def to_json(data: object) -> str:
-    """On one line, and ASCII only, which any text survives."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False)
-
-
-async def _in_slices(rows: Sequence[Row]) -> str:
-    """The rows as JSON, without the brackets around; the event loop turns between slices."""
-    parts = []
-    for start in range(0, len(rows), SLICE_ROWS):
-        parts.append(to_json(rows[start : start + SLICE_ROWS])[1:-1])
-        await asyncio.sleep(0)
-    return ",".join(parts)
 
 
 def _moved(seen: Sequence[float | None], before: Sequence[float | None]) -> bool:
