@@ -4,8 +4,8 @@
 
 Each figure has its yardstick in the same run: a look-up in memory beside one in a plain dict, a flush of
 10,000 changes beside `executemany` of the same rows into a plain table with the same settings. The worker
-that is pulled from is a process of its own. A stall is by how much a ticker of 1 ms in the event loop was late
-at most, beside one of an event loop with nothing to do.
+that is pulled from is a process of its own. A stall is by how much a ticker of 1 ms in the event loop was
+late at most, beside one of an event loop with nothing to do.
 """
 
 import argparse

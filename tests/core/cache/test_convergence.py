@@ -189,7 +189,7 @@ async def fleet(folder: Path, rng: random.Random) -> AsyncIterator[Fleet]:
             await node.stop()
 
 
-SEEDS = 12
+SEEDS = 8
 LONG_SEEDS = 400
 
 

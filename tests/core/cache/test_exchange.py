@@ -306,6 +306,15 @@ async def test_a_large_body_takes_little_memory(tmp_path: Path, kind: str) -> No
     assert peak < 16 * MIB
 
 
+async def test_a_compressed_body_is_not_even_read(tmp_path: Path) -> None:
+    with serving(reply(page_of([a_row("a")]), "200 OK", "Content-Encoding: gzip")) as server:
+        async with open_cache(tmp_path) as service:
+            puller = Puller(service, a_peer(server.url))
+            await puller.cycle()
+            assert await service.cache.get("a") is None
+    assert puller.outcomes() == {"bad_body": 1}
+
+
 async def test_a_page_that_does_not_move_on_is_refused(tmp_path: Path) -> None:
     with serving(page(a_row("a"), more=True)) as server:
         async with open_cache(tmp_path) as service:
