@@ -68,6 +68,7 @@ class CacheService:
         self._logger = logger
         self._path = Path()
         self._store: Store | None = None
+        self._opened: list[Store] = []
         self._newest: Mapping[str, Cursor] = {}
         self._writing = asyncio.Lock()
         self._many_changes = asyncio.Event()
@@ -87,9 +88,7 @@ class CacheService:
         path = file_of(self._folder, self._worker)
         try:
             async with asyncio.timeout(START_SECONDS):
-                store, self._path = await self.thread.run(
-                    lambda: open_store(path, self._worker, self._logger)
-                )
+                store, self._path = await self.thread.run(lambda: self._open(path))
                 standing = await self.thread.run(lambda: store.standing(self._now_ms()))
         except Exception as error:  # noqa: BLE001  the worker runs on, whatever is wrong with the file
             self._logger.error("cache_file_failed", file=str(path), error=describe(error))
@@ -118,7 +117,17 @@ class CacheService:
             self._store = None
             if self.cache.changed:
                 self._logger.error("cache_changes_lost", file=str(self._path), rows=len(self.cache.changed))
-        self.thread.close()
+        self.thread.close(self._close_files)
+
+    def _open(self, path: Path) -> tuple[Store, Path]:
+        store, used = open_store(path, self._worker, self._logger)
+        self._opened.append(store)
+        return store, used
+
+    def _close_files(self) -> None:
+        """On the thread, as its last job: also what was opened or written too late for anybody to wait."""
+        for store in self._opened:
+            store.close()
 
     def features(self) -> dict[str, Any]:
         """What the card tells of the cache; nothing when peers cannot read it."""
@@ -186,6 +195,7 @@ class CacheService:
                 raise
             store.close()
             fresh = replace_store(self._path, self._worker, error, self._logger)
+            self._opened.append(fresh)
             fresh.go_on_from(store.issued_ms)
             self._store = fresh
             return job(fresh)

@@ -33,6 +33,7 @@ class CacheThread:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._last: Callable[[], object] = lambda: None
         threading.Thread(target=self._work, name="drakkar-cache", daemon=True).start()
 
     async def run(self, job: Callable[[], T]) -> T:
@@ -44,8 +45,9 @@ class CacheThread:
         self._jobs.put((job, done))
         return await done
 
-    def close(self) -> None:
-        """Let the thread end after the jobs that it has; waits for nothing and may be called again."""
+    def close(self, last: Callable[[], object] = lambda: None) -> None:
+        """Let the thread end after the jobs that it has and `last`; waits for nothing."""
+        self._last = last
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -61,8 +63,9 @@ class CacheThread:
             try:
                 self._loop.call_soon_threadsafe(_settle, done, outcome, failure)
             except RuntimeError:  # the loop is closed: nobody waits, and nobody will come
-                return
+                break
             del taken, job, done, outcome, failure  # an idle thread keeps nothing alive
+        self._last()
 
 
 def _settle(done: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
