@@ -475,3 +475,30 @@ async def test_a_waiter_makes_no_request_when_nobody_waits(
     await asyncio.sleep(0.3)
 
     assert len(sent) <= 1  # the query that was open may have been followed by none
+
+
+async def test_a_repeated_release_does_not_free_the_grant_that_follows(backend: ConsulLeases) -> None:
+    """The first one was done and its answer was lost."""
+    for number in range(20):
+        name = f"{NAME}-{number}"
+        old = await granted(backend, name)
+        known = backend._locks.grants[backend._key(name)]
+        await backend.release(name, old.token)
+        backend._locks.grants[backend._key(name)] = known
+        _, new = await asyncio.gather(backend.release(name, old.token), granted(backend, name))
+        assert [lease.token for lease in (await backend.renew([new])).kept] == [new.token]
+
+
+async def test_tokens_rise_above_all_that_a_process_has_seen_when_the_base_was_set_back(
+    backend: ConsulLeases, other: ConsulLeases, server: Consul, prefix: str
+) -> None:
+    first = await granted(backend)
+    await backend.release(NAME, first.token)
+    await other.list()
+    server.put(f"{prefix}/token-base", "5")
+
+    second = await granted(backend)
+    await backend.release(NAME, second.token)
+    third = await granted(other)
+
+    assert first.token < second.token < third.token

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 from drakkar.leases.backend import Held, Lease
+from drakkar.leases.testkit import make_context
+from drakkar_etcd._answers import EtcdError, UnansweredError
 from drakkar_etcd.leases import EtcdLeases
 from support.etcd_links import LateTransactions, link
-from support.etcd_servers import Etcd
+from support.etcd_servers import Etcd, single
 from support.etcd_workers import MakeBackend
 from support.tcp_proxy import Verb, proxy_to
 
@@ -364,3 +368,95 @@ async def test_a_record_that_cannot_be_read_is_held_by_nobody_that_is_known(
     assert 29 < (answer.retry_after_seconds or 0) <= 30
     assert [row.holder for row in await one.list()] == [None]
     assert record(etcd, prefix)["value"] == value
+
+
+# --- what a shared etcd lease must not be taken for ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["/kv/put", "/lease/grant"])
+async def test_an_etcd_lease_that_was_granted_long_ago_is_not_counted_as_full(
+    backend: MakeBackend, etcd: Etcd, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Its grant was made and what follows failed, or its answer was lost; the process goes on later."""
+    one = await backend("worker-1", ttl_seconds=30)
+    etcd.call("/lease/revoke", {"ID": str(one._session.id)})
+    call = one._client.call
+
+    async def failing(path: str, request: dict[str, Any], **more: Any) -> Any:
+        if path == "/kv/put":
+            raise UnansweredError
+        answer = await call(path, request, **more)
+        if path == method:
+            raise UnansweredError
+        return answer
+
+    monkeypatch.setattr(one._client, "call", failing)
+    with pytest.raises(UnansweredError):
+        await one.acquire("gc-leader")
+    monkeypatch.undo()
+    await asyncio.sleep(3)
+    lease = await granted(one)
+
+    left = int(etcd.call("/lease/timetolive", {"ID": str(one._session.id)})["TTL"])
+    assert left > lease.ttl_seconds - 2
+
+
+async def test_a_request_that_a_proxy_refused_and_delivers_later_leaves_nothing_behind(
+    backend: MakeBackend, etcd: Etcd, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await backend("worker-1", ttl_seconds=30)
+    await granted(one, "sibling")
+    call, late = one._client.call, list[dict[str, Any]]()
+
+    async def bad_gateway(path: str, request: dict[str, Any], **more: Any) -> Any:
+        if path == "/kv/txn" and not late:
+            late.append(request)
+            raise EtcdError(502, 0, "bad gateway")
+        return await call(path, request, **more)
+
+    monkeypatch.setattr(one._client, "call", bad_gateway)
+    with pytest.raises(EtcdError):
+        await one.acquire("gc-leader")
+    lease = await granted(one)
+    await one.release("gc-leader", lease.token)
+    await call("/kv/txn", late[0])
+
+    assert etcd.get(f"{prefix}/leases/gc-leader") is None
+
+
+async def test_a_record_of_ours_that_somebody_wrote_anew_is_lost_and_can_be_given_back(
+    backend: MakeBackend, etcd: Etcd, prefix: str
+) -> None:
+    one = await backend("worker-1", ttl_seconds=30)
+    lease = await granted(one)
+    found = record(etcd, prefix)
+    etcd.put(
+        f"{prefix}/leases/gc-leader",
+        json.dumps(json.loads(found["value"]), indent=1),
+        lease=int(found["lease"]),
+    )
+
+    assert [each.name for each in (await one.renew([lease])).lost] == ["gc-leader"]
+    await one.release("gc-leader", lease.token)
+
+    assert etcd.get(f"{prefix}/leases/gc-leader") is None
+
+
+async def test_a_process_goes_on_after_its_store_was_set_back(tmp_path: Path) -> None:
+    """What it knows of its own guard is of a time that the store has not seen."""
+    with single(tmp_path) as etcd:
+        one = EtcdLeases({"endpoints": [etcd.endpoint], "prefix": "/fleet"})
+        await one.start(make_context("worker-1", ttl_seconds=30))
+        await granted(one, "one")
+        await asyncio.to_thread(etcd.stop)
+        shutil.copytree(etcd.data, tmp_path / "backup")
+        await asyncio.to_thread(etcd.start)
+        one._session.doubt("two")
+        await granted(one, "two")
+        await asyncio.to_thread(etcd.stop)
+        shutil.rmtree(etcd.data)
+        shutil.copytree(tmp_path / "backup", etcd.data)
+        await asyncio.to_thread(etcd.start)
+
+        await granted(one, "three")
+        await one.stop()

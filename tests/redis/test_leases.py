@@ -337,3 +337,32 @@ async def test_the_list_is_whole_again_after_its_index_was_lost(
     await one.renew(leases)
 
     assert sorted(row.name for row in await two.list()) == [lease.name for lease in leases]
+
+
+async def test_an_index_of_another_kind_is_replaced_and_costs_no_lease(
+    server: RedisServer, make: MakeBackend
+) -> None:
+    one, two = await make("worker-1"), await make("worker-2")
+    lease = await grant(one)
+    server.command("DEL", KEYS.names)
+    server.command("SET", KEYS.names, "garbage")
+
+    assert len((await one.renew([lease])).kept) == 1
+    assert [row.name for row in await one.list()] == [NAME]
+
+    server.command("DEL", KEYS.names)
+    server.command("SET", KEYS.names, "garbage")
+    waiting = asyncio.create_task(two.wait([NAME], 20))
+    await one.release(NAME, lease.token)
+    assert await waiting == {NAME}
+    again = await grant(two)
+    assert [row.token for row in await one.list()] == [again.token]
+
+
+@pytest.mark.parametrize("ttl_ms", ["99999999999999999999", "31536000000000"])
+async def test_a_record_that_would_last_for_years_counts_as_garbage(
+    server: RedisServer, make: MakeBackend, ttl_ms: str
+) -> None:
+    server.command("SET", KEY, f"5:5:{ttl_ms}:worker-9/1")
+
+    assert 0 < ((await refusal(await make())).retry_after_seconds or 0) <= TTL

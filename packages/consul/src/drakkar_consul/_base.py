@@ -3,6 +3,7 @@ data."""
 
 import re
 import time
+from contextlib import suppress
 from typing import Final
 
 from drakkar_consul import _keys as keys
@@ -14,7 +15,7 @@ _TRIES: Final = 6
 
 
 class TokenBase:
-    """One key of the fleet, made once and never written again.
+    """One key of the fleet, made once, and written again only when numbers came a second time.
 
     The index of a change rises over release, expiry and deletion, but starts anew when the servers lost their
     data. So a token is the number in this key, the microseconds of the wall clock when it was made, and on
@@ -49,12 +50,22 @@ class TokenBase:
         self.highest = max(self.highest, token)
         return token
 
+    async def begin_anew(self) -> None:
+        """Count from above all that this process has seen."""
+        base = await self.get()
+        with suppress(ConflictError):  # somebody else was faster
+            await self._client.transact(keys.put(base.key, b"%d" % self._above_all(), base.index))
+        self.forget()
+
+    def _above_all(self) -> int:
+        return max(time.time_ns() // 1000, self.highest + 1)
+
     async def _read_or_make(self) -> Entry:
         for _ in range(_TRIES):
             entry = await self._client.get(self._key)
             if entry is not None and _DIGITS.fullmatch(entry.value):
                 return entry
-            number = max(time.time_ns() // 1000, self.highest + 1)
+            number = self._above_all()
             try:  # one that somebody has overwritten with anything else is replaced
                 await self._client.transact(
                     keys.put(self._key, b"%d" % number, 0 if entry is None else entry.index)

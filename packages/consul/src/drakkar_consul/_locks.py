@@ -6,6 +6,7 @@ so that it can neither bring a lock back which nobody knows of, nor take one awa
 are never deleted: a key that is missing again would look like one that was never there.
 """
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +38,9 @@ class Locks:
         self._client = client
         self._base = base
         self._session = session
+        self._turns: dict[str, asyncio.Lock] = {}
+        """One call at a time for a key: a release that is repeated must not meet the grant that follows."""
+
         self._attempts: dict[str, set[int]] = {}
         """The state that each lock without an answer was to follow: while the key has it, the request may
         still be on its way."""
@@ -56,8 +60,13 @@ class Locks:
         A key that our session holds already is the same grant as before, unless somebody wrote it.
         """
         asked_at = elapsed_seconds()
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            return await self._take(key, record, asked_at)
+
+    async def _take(self, key: str, record: bytes, asked_at: float) -> Grant | Entry:
         for _ in range(_TRIES):
-            entry = await self._client.get(key)
+            # While a lock may be on its way, only what is certain tells that it cannot come through.
+            entry = await self._client.get(key, exact=key in self._attempts)
             if entry is not None and entry.session not in (None, self._session.id):
                 self._attempts.pop(key, None)  # none of them finds what it is to follow
                 return entry
@@ -66,14 +75,25 @@ class Locks:
                 entry = await self._make(key)
             if entry is None or entry.session not in (None, session):
                 continue  # it was changed meanwhile, or our session was lost
-            if entry.session is None and (entry := await self._lock(entry, session, record)) is None:
-                continue
+            if entry.session is None:
+                highest = self._base.highest  # before it is sent: answers may come out of order
+                if (entry := await self._lock(entry, session, record)) is None:
+                    continue
+                if await self._base.token(entry.index) <= highest:
+                    # The servers were set back to an earlier state, and this token comes a second time.
+                    await self._unlock(key, entry.index)
+                    await self._base.begin_anew()
+                    continue
             return await self._granted(entry)
         raise self._busy(key)
 
     async def give_back(self, key: str, token: int | None) -> None:
         """Unlock the key if the grant `token` is ours, or any with None. When this returns, no `take` of
         before can come through any more."""
+        async with self._turns.setdefault(key, asyncio.Lock()):
+            await self._give_back(key, token)
+
+    async def _give_back(self, key: str, token: int | None) -> None:
         grant = self.grants.get(key)
         known = grant is not None and token in (None, grant.token)
         if grant is not None and known and await self._unlock(key, grant.index):

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -10,6 +11,7 @@ _ALL_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]{1,400}")
 _PLACE: Final = re.compile(r"(?:[A-Za-z0-9_-]|=[0-9a-f]{2})+")
 
 
+@lru_cache(maxsize=4096)  # a renewal names all leases of the process
 def place_of(name: str) -> str:
     """The last part of the key of `name`, which is not empty.
 

@@ -142,9 +142,11 @@ class ConsulLeases:
         Without such leases the session ends, so that nothing is left of this process; if the agent does not
         answer, it runs out too.
         """
+        if self._ctx is not None and os.getpid() != self._pid:
+            return  # the connections are the parent's
         await self._lookout.stop()
         try:
-            if self._ctx is not None and os.getpid() == self._pid and not self._locks.grants:
+            if self._ctx is not None and not self._locks.grants:
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._session.destroy()
         except TimeoutError:

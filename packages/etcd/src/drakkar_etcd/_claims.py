@@ -84,7 +84,9 @@ class Claims:
 
     async def _try(self, name: str) -> Lease | Held | None:
         """One transaction; None when it has to be tried again."""
-        key, lease = self._folder.key(name), self._session.id
+        key, lease, guard = self._folder.key(name), self._session.id, self._session.guard_revision
+        if not lease:  # forgotten since it was made
+            return None
         record = Record(self._holder, self.tokens.base, self._session.ttl_seconds)
         request = transaction(
             [
@@ -100,6 +102,7 @@ class Claims:
             answer = await self._client.call("/kv/txn", request, repeat=False)
         except EtcdError as error:
             if not error.lease_is_gone:
+                self._session.doubt(name)  # who refused may have been a proxy on the way
                 raise
             self._session.forget(lease)
             return None
@@ -110,7 +113,7 @@ class Claims:
             self._session.doubt(name)
             raise
         if not answer.get("succeeded"):
-            return await self._refused(name, answer, lease)
+            return await self._refused(name, answer, lease, guard)
         token = record.token(revision_of(answer))
         claim = _Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
         if token <= highest:
@@ -127,11 +130,11 @@ class Claims:
         self._wakeups.granted(name)
         return Lease(name, self._holder, claim.token, self._session.ttl_seconds)
 
-    async def _refused(self, name: str, answer: Json, lease: int) -> Lease | Held | None:
+    async def _refused(self, name: str, answer: Json, lease: int, guard: int) -> Lease | Held | None:
         kv, base = got(answer, 0), got(answer, 1)
         if kv is None:  # so it was one of the other conditions
             self.tokens.adopt(base)
-            await self._session.adopt(got(answer, 2))
+            await self._session.adopt(got(answer, 2), guard)
             return None
         record = read_record(kv)
         if record is not None and number(kv.get("lease")):
@@ -189,11 +192,11 @@ class Claims:
             del self._claims[name]
 
     async def _delete(self, name: str, claim: _Claim) -> None:
-        # The value as well: in a store that lost its data, another's grant may have the same revision.
+        # The etcd lease as well: in a store that lost its data, another's grant may have the same revision.
         key = self._folder.key(name)
         same = [
             compare(key, "create", claim.create_revision),
-            {**compare(key, "value", ""), "value": claim.value},
+            {"key": key, "target": "LEASE", "result": "EQUAL", "lease": str(claim.lease)},
         ]
         await self._client.call("/kv/txn", transaction(same, [then_delete(key)]))
 

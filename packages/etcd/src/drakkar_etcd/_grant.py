@@ -35,6 +35,9 @@ class Grant:
             except EtcdError as error:
                 if _EXISTS not in str(error):
                     raise
+                self._granted = True  # by an earlier request: it has only what is left of it
+                if not await self.keep_alive():
+                    raise
             self._granted = True
         return self.id
 

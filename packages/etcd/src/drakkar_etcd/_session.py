@@ -24,7 +24,9 @@ class Session:
     ) -> None:
         self._client = client
         self._guard = encoded(guard)
-        self._guard_revision = 0
+        self.guard_revision = 0
+        """What an acquire names; 0 while there is no guard."""
+
         self._holder = holder
         self._grant = Grant(client, ttl_seconds)
         self._clock = clock
@@ -36,7 +38,7 @@ class Session:
     @property
     def id(self) -> int:
         """The etcd lease; 0 while there is none."""
-        return self._grant.id if self._guard_revision else 0
+        return self._grant.id if self.guard_revision else 0
 
     @property
     def ttl_seconds(self) -> float:
@@ -55,7 +57,9 @@ class Session:
             if self.renewed_at >= asked_at or await self._keep_alive():
                 return
             sent_at = self._clock()
-            await self._grant.ensure()
+            if not await self._grant.keep_alive():  # it may be there, and only the guard be missing
+                sent_at = self._clock()
+                await self._grant.ensure()
             await self._write_guard()
             self.renewed_at = sent_at
 
@@ -80,24 +84,26 @@ class Session:
         """The etcd lease `id_` is gone."""
         self._grant.forget(id_)
         if not self._grant.id:
-            self._guard_revision, self.renewed_at = 0, float("-inf")
+            self.guard_revision, self.renewed_at = 0, float("-inf")
 
     def unchanged(self) -> Json:
         """The condition that an acquire names."""
-        return compare(self._guard, "mod", self._guard_revision)
+        return compare(self._guard, "mod", self.guard_revision)
 
     def look(self) -> Json:
         """The read that tells why an acquire failed at it."""
         return then_get(self._guard)
 
-    async def adopt(self, guard: Json | None) -> None:
-        """Go on from what an acquire found in the guard's place. It differs when it was written anew
-        meanwhile, and when somebody deleted it."""
+    async def adopt(self, guard: Json | None, named: int) -> None:
+        """Go on from what an acquire, which named the revision `named`, found in the guard's place."""
         async with self._turn:
-            if guard is None and self.id:
+            if not self.id or self.guard_revision != named:
+                return  # it was written anew meanwhile
+            found = 0 if guard is None else number(guard["mod_revision"])
+            if found < named:  # deleted, or the store was set back to an earlier state of its own
                 await self._write_guard()
-            elif guard is not None and self.id:
-                self._guard_revision = max(self._guard_revision, number(guard["mod_revision"]))
+            else:
+                self.guard_revision = found
 
     async def _keep_alive(self) -> bool:
         if not self.id:
@@ -107,7 +113,7 @@ class Session:
             self.renewed_at = sent_at
             return True
         self.forget(id_)
-        self._guard_revision, self.renewed_at = 0, float("-inf")
+        self.guard_revision, self.renewed_at = 0, float("-inf")
         return False
 
     async def _write_guard(self) -> None:
@@ -118,4 +124,4 @@ class Session:
             if error.lease_is_gone:
                 self.forget(id_)
             raise
-        self._guard_revision = revision_of(answer)
+        self.guard_revision = revision_of(answer)

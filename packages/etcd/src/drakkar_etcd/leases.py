@@ -116,6 +116,8 @@ class EtcdLeases:
         """Close what was opened; leases that were not given back run out by themselves. May be called twice,
         and without `start`."""
         if self._claims is not None:
+            if os.getpid() != self._pid:
+                return  # the connections are the parent's
             await self._wakeups.stop()
         await self._client.close()
 

@@ -8,6 +8,16 @@ from typing import Final
 
 from drakkar_redis._client import Script
 
+_NOTE: Final = """
+local function note(names, ...)  -- the set of names may have been lost alone, or be of another kind
+    local done = redis.pcall('SADD', names, ...)
+    if type(done) == 'table' then
+        redis.pcall('DEL', names)
+        redis.pcall('SADD', names, ...)
+    end
+end
+"""
+
 _READ: Final = """
 local function now_us()
     local time = redis.call('TIME')
@@ -24,17 +34,19 @@ end
 
 ACQUIRE: Final = Script(
     _READ
+    + _NOTE
     + """
 local key, counter, names = KEYS[1], KEYS[2], KEYS[3]
 local me, ttl_ms, name = ARGV[1], ARGV[2], ARGV[3]
 local token, taken, holder, record_ms = read(key)
-if taken then redis.pcall('SADD', names, name) end  -- the set may have been lost alone
+if taken then note(names, name) end
 if token and holder == me then
     redis.call('PEXPIRE', key, ttl_ms)
     return {1, token}
 end
 if taken then
-    local longest = token and record_ms or tonumber(ttl_ms)
+    local longest = tonumber(ttl_ms)
+    if token and record_ms <= math.max(longest, 86400000) then longest = record_ms end
     local left = redis.call('PTTL', key)
     if left < 0 or left > longest then  -- somebody edited it: garbage, or without an end
         redis.call('PEXPIRE', key, longest)
@@ -49,8 +61,9 @@ if not (last >= 0 and last < 2^53 - 1) then last = 0 end
 local new = string.format('%.0f', math.max(math.floor(last) + 1, now))
 redis.call('SET', counter, new)
 redis.call('SET', key, string.format('%s:%.0f:%s:%s', new, now, ttl_ms, me), 'PX', ttl_ms)
-redis.call('SADD', names, name)
-for _, other in ipairs(redis.call('SRANDMEMBER', names, 3)) do  -- names of leases that ran out do not pile up
+note(names, name)
+-- Names of leases that ran out do not pile up.
+for _, other in ipairs(redis.pcall('SRANDMEMBER', names, 3)) do
     if redis.call('EXISTS', ARGV[4] .. other) == 0 then redis.call('SREM', names, other) end
 end
 return {1, new}
@@ -63,7 +76,8 @@ that are left. What cannot be read, or has no end, is given one: it goes when no
 a ttl."""
 
 RENEW: Final = Script(
-    """
+    _NOTE
+    + """
 local me, ttl_ms, after, kept = ARGV[1], ARGV[2], #ARGV[3] + 1, {}
 for first = 2, #KEYS, 1000 do
     local last, names = math.min(first + 999, #KEYS), {}
@@ -79,7 +93,7 @@ for first = 2, #KEYS, 1000 do
             kept[#kept + 1] = '0'
         end
     end
-    if #names > 0 then redis.call('SADD', KEYS[1], unpack(names)) end  -- it may have been lost alone
+    if #names > 0 then note(KEYS[1], unpack(names)) end
 end
 return table.concat(kept)
 """
@@ -93,8 +107,8 @@ RELEASE: Final = Script(
 local token, _, holder = read(KEYS[1])
 if token and holder == ARGV[1] and (ARGV[2] == '' or ARGV[2] == token) then
     redis.call('DEL', KEYS[1])
-    redis.call('SREM', KEYS[2], ARGV[3])
     redis.pcall('PUBLISH', ARGV[4], ARGV[3])
+    redis.pcall('SREM', KEYS[2], ARGV[3])
 end
 """
 )
