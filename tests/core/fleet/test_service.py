@@ -560,3 +560,15 @@ async def test_has_every_series_from_the_start() -> None:
     for state in ("online", "offline", "unknown"):
         assert bench.metric("drakkar_fleet_peers", state=state) == 0
     assert bench.metric("drakkar_fleet_duplicate_worker_name_total") == 0
+
+
+async def test_a_stop_does_not_wait_for_heartbeats_that_come_faster_than_the_store_takes_them() -> None:
+    bench = Bench(RegistryTiming(timeout_seconds=1))
+    await bench.service.start()
+    await settle()
+    bench.provider.on["publish"] = lambda: bench.clock.advance(15)
+    bench.service.set_state("draining")
+
+    await bench.service.stop()
+
+    assert bench.provider.states() == ["starting", "draining"]

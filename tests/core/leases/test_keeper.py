@@ -2,23 +2,80 @@
 
 import asyncio
 import gc
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from drakkar.calls import CallError
-from drakkar.leases.backend import MAX_NAME_CHARS, Held, Lease
-from drakkar.leases.calls import WAIT_SLACK_SECONDS
+from drakkar.leases.backend import MAX_NAME_CHARS, Held, Lease, LeaseContext
+from drakkar.leases.calls import WAIT_SLACK_SECONDS, LeaseCalls
 from drakkar.leases.candidates import CONCURRENT_ACQUIRES
+from drakkar.leases.deadline import LeaseTiming
 from drakkar.leases.givebacks import CONCURRENT_GIVEBACKS
 from drakkar.leases.handle import LeaseHandle, LeaseState
+from drakkar.leases.holding import Holding
+from drakkar.leases.memory import MemoryLeases
 from drakkar.leases.wakeups import WAIT_SECONDS
+from drakkar.telemetry.metrics import LeaseMetrics
 from drakkar.telemetry.outages import LOG_EVERY_SECONDS
+from prometheus_client import CollectorRegistry
 from support.clock import settle
 from support.lease_bench import DEADLINE, TIMING, TTL, Bench, arrives, benches, ended, fails, hangs
 from support.log import RecordingLogger
 
 PERIOD = TIMING.period_seconds
 CALL = TIMING.call_seconds
+
+
+class Starved(BaseException):
+    """Not one that a loop may take for a failure of its own."""
+
+
+class CountingClock:
+    """Moves by a microsecond each time that it is looked at, and ends whoever looks without ever waiting."""
+
+    def __init__(self) -> None:
+        self.looks = self.waits = 0
+        self.waited_often = asyncio.Event()
+
+    def elapsed(self) -> float:
+        self.looks += 1
+        if self.looks > 10_000:
+            raise Starved
+        return self.looks * 1e-6
+
+    def wall(self) -> datetime:
+        return datetime.now(UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        self.waits += 1
+        if self.waits == 10:
+            self.waited_often.set()
+        await asyncio.sleep(0)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        await self.sleep(seconds)
+        return event.is_set()
+
+
+async def test_the_renewal_loop_leaves_time_to_the_rest_however_short_its_period_is() -> None:
+    clock, log = CountingClock(), RecordingLogger()
+    metrics = LeaseMetrics(CollectorRegistry())
+    timing = LeaseTiming(renew_seconds=1e-9)
+    calls = LeaseCalls(
+        MemoryLeases(), LeaseContext("worker-1", "1", "", log), 1.0, clock=clock, logger=log, metrics=metrics
+    )
+    holding = Holding(calls, timing, clock=clock, logger=log, metrics=metrics)
+
+    renewing = asyncio.create_task(holding.renew_forever())
+    often = asyncio.create_task(clock.waited_often.wait())
+    await asyncio.wait({renewing, often}, return_when=asyncio.FIRST_COMPLETED)
+    often.cancel()
+    renewing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await renewing
+
 
 # Acquiring.
 

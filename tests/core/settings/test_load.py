@@ -391,3 +391,25 @@ def test_no_cause_of_an_error_repeats_a_secret(text: str, settings_file: Path) -
         load_settings(settings_file, environ={})
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("written", ["1e-1", "'15'", "1.0e1"])
+def test_a_number_of_seconds_that_yaml_takes_for_text_comes_with_how_to_write_it(
+    written: str, refusal: Callable[..., str]
+) -> None:
+    message = refusal(f"fleet: {{registry: {{refresh_seconds: {written}}}}}")
+
+    assert "refresh_seconds must be a number of seconds, not text; write it without quotes" in message
+    assert "1.0e-3" in message
+
+
+@pytest.mark.parametrize("key", ["ui.port", "fleet.registry.refresh_seconds", "cache.max_memory_entries"])
+def test_an_empty_value_where_a_number_belongs_is_called_empty(key: str, refusal: Callable[..., str]) -> None:
+    assert refusal(overrides={key: ""}).endswith("not empty")
+
+
+def test_a_period_that_would_leave_nothing_to_the_rest_is_refused(refusal: Callable[..., str]) -> None:
+    message = refusal(overrides={"supervisor.leases.renew_seconds": "0.000001"})
+
+    key = "supervisor.leases.renew_seconds"
+    assert message == f"command line: {key} must be a finite number of seconds, at least 0.01"

@@ -72,7 +72,23 @@ TIMINGS = [key for key in DEFAULTS if key.endswith("_seconds")]
 NO_TEXT: list[Any] = [7, 1.5, True, None, ["a"], {"a": 1}]
 NO_NAME: list[Any] = [*NO_TEXT, "a\nb", "a\tb", "\x00", "\x7f", "\x85", "a\u2028b", "\ud800", "n" * 201]
 NO_SECONDS: list[Any] = [
-    *(0, -1, -0.0, float("inf"), float("nan"), 10**400, True, False, None, "10", "", [1], {"a": 1}),
+    *(
+        0,
+        -1,
+        -0.0,
+        1e-9,
+        0.0099,
+        float("inf"),
+        float("nan"),
+        10**400,
+        True,
+        False,
+        None,
+        "10",
+        "",
+        [1],
+        {"a": 1},
+    ),
 ]
 NO_FLAG: list[Any] = [0, 1, None, "true", "", [], {}]
 NO_COUNT: list[Any] = [0, -1, 1.0, True, None, "4", [], {}, 10**30]
@@ -110,7 +126,7 @@ TAKEN: dict[str, list[Any]] = {
     "shared.dir": ["", "/mnt/fleet"],
     "fleet.registry.provider": ["none", "static", "my-provider"],
     "fleet.registry.heartbeat_seconds": [1, 0.25, 15],
-    "fleet.registry.refresh_seconds": [1, 1e-3, 1000000],
+    "fleet.registry.refresh_seconds": [1, 0.01, 1000000],
     "fleet.registry.offline_after_seconds": [20, 20.5, 86400],
     "fleet.registry.prune_after_seconds": [30, 1e9],
     "fleet.registry.timeout_seconds": [0.1, 60],

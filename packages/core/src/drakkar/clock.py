@@ -10,7 +10,10 @@ Wall-clock time is for people: it goes onto cards and into answers, and decides 
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+SHORTEST_SECONDS: Final = 0.01
+"""No period and no time limit is shorter: what repeats faster leaves nothing to the rest of the process."""
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 

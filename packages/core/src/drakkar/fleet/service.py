@@ -153,6 +153,7 @@ class RegistryService:
         called after a failed `start`.
         """
         if self._tasks:
+            self._tasks[1].cancel()  # no further heartbeats: the queue would never be empty at a short period
             await self._flush(self._limit())
             await self._end_loops()
             withdraw = partial(self._provider.withdraw, self._identity.worker, self._identity.instance)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from drakkar.calls import CallError
-from drakkar.clock import Clock
+from drakkar.clock import SHORTEST_SECONDS, Clock
 from drakkar.errors import describe
 from drakkar.fleet.provider import EventLogger
 from drakkar.leases.backend import Lease
@@ -77,9 +77,11 @@ class Holding:
 
     async def _renew_when_due(self) -> None:
         began, chance = self._clock.elapsed(), random.random()  # noqa: S311  no secret
-        while (left := began + self._delay(chance) - self._clock.elapsed()) > 0:
+        left = self._delay(chance)
+        while left > 0:  # at least once: a loop that never waits would leave nothing to any other
             self._added_for_renewal.clear()
-            await self._clock.wait(self._added_for_renewal, min(left, LOOK_SECONDS))
+            await self._clock.wait(self._added_for_renewal, min(max(left, SHORTEST_SECONDS), LOOK_SECONDS))
+            left = began + self._delay(chance) - self._clock.elapsed()
         self._lose_overdue()
         self._failures += 1
         if not self._held or await self._renew():

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, SecretStr
 
+from drakkar.clock import SHORTEST_SECONDS
 from drakkar.settings.text import kind
 
 MAX_NAME_CHARS: Final = 200
@@ -83,14 +84,24 @@ def _flag(value: object) -> bool:
 
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number of seconds, not {kind(value)}")
+        hint = "; write it without quotes, a power of ten as 1.0e-3" if _reads_as_number(value) else ""
+        raise ValueError(f"must be a number of seconds, not {kind(value)}{hint}")
     try:
         seconds = float(value)
     except OverflowError:
         seconds = math.inf
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError("must be a finite number of seconds greater than 0")
+    if not (math.isfinite(seconds) and seconds >= SHORTEST_SECONDS):
+        raise ValueError(f"must be a finite number of seconds, at least {SHORTEST_SECONDS:g}")
     return seconds
+
+
+def _reads_as_number(value: object) -> bool:
+    """Whether `value` is text that a person may take for a number: YAML 1.1 has none without a dot before the
+    power, nor without a sign in it."""
+    try:
+        return isinstance(value, str) and math.isfinite(float(value))
+    except ValueError:
+        return False
 
 
 def _optional_seconds(value: object) -> float | None:

@@ -30,6 +30,8 @@ def kind(value: object) -> str:
             return "true or false"
         case int() | float():
             return "a number"
+        case "":
+            return "empty"
         case str():
             return "text"
         case dict():
