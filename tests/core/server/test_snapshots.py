@@ -170,3 +170,20 @@ async def test_a_heartbeat_of_everybody_does_not_send_every_row_again(
     assert part(snapshots, "workers") == rows
     assert part(snapshots, "seen") != seen
     assert 10 * len(seen) < len(rows)
+
+
+async def test_who_waited_for_a_listing_that_failed_does_not_ask_once_more(view: View) -> None:
+    listing = LeaseListing(view, view.clock)
+
+    async def silent() -> Sequence[LeaseInfo]:
+        view.asked += 1
+        await view.clock.sleep(5)
+        raise TimeoutError
+
+    view.list_leases = silent  # type: ignore[method-assign]  # the store falls silent
+    readers = [asyncio.create_task(listing.answer()) for _ in range(10)]
+    await view.clock.advance(5)
+    answers = await asyncio.gather(*readers)
+
+    assert view.asked == 1
+    assert {answer["error"] for answer in answers} == {"TimeoutError"}

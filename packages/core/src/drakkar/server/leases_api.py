@@ -1,6 +1,7 @@
 """`/api/v1/leases`, `/api/v1/supervisor` and the one action: who leads, what runs here, step down."""
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
@@ -54,19 +55,22 @@ class LeaseListing:
         self._clock = clock
         self._last: _Listing | None = None
         self._error: str | None = None
+        self._fresh_until = -math.inf
         self._asking = asyncio.Lock()
 
     async def answer(self) -> dict[str, Any]:
         """Rows by name, how old they are, and why they are not new: never an empty list for an error."""
         async with self._asking:
-            if self._last is None or self._clock.elapsed() - self._last.at >= LISTING_SECONDS:
+            if self._clock.elapsed() >= self._fresh_until:
                 began = self._clock.elapsed()
                 try:
                     rows = sorted(await self._view.list_leases(), key=lambda row: row.name)
                 except Exception as error:  # noqa: BLE001  the store's trouble is part of the answer
                     self._error = mask_text(describe(error))
+                    began = self._clock.elapsed()  # who waited for it, gets the same answer
                 else:
                     self._last, self._error = _Listing(rows, began), None
+                self._fresh_until = began + LISTING_SECONDS
         last = self._last
         age = 0.0 if last is None else self._clock.elapsed() - last.at
         return {
