@@ -80,6 +80,8 @@ def test_every_command_has_a_file_of_its_own() -> None:
         (["testkit", "cardbox", "--options", "[]"], "--options must be a JSON object"),
         (["testkit", "nonsense"], "NAME is 'nonsense', and there is no such provider"),
         (["testkit", "cardbox", "--only", "leases"], "cardbox has no leases"),
+        (["leases", "step-down"], "leases step-down must be followed by the name of a lease"),
+        (["leases", "--watch", "step-down", "gc-leader"], "--watch shows the leases and goes with no step-"),
         (["config", "nonsense"], "argument action: invalid choice: 'nonsense'"),
     ],
 )

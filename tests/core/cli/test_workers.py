@@ -43,7 +43,14 @@ def cells(line: str) -> list[str]:
 def test_it_prints_a_table(drakkar: Drakkar) -> None:
     peer = ROW | {"is_current": False}
     peers = [
-        peer | {"worker_name": "worker-2", "cluster": "", "online": False, "last_seen_ts": NOW - 61},
+        peer
+        | {
+            "worker_name": "worker-2",
+            "cluster": "",
+            "online": False,
+            "last_seen_ts": NOW - 61,
+            "leader_for": ["gc"],
+        },
         peer | {"worker_name": "worker-3", "online": None, "last_seen_ts": None, "state": "draining"},
         {"worker_name": "worker-4", "online": True, "last_seen_ts": NOW - 7200},
     ]

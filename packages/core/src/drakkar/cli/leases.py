@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import difflib
 from collections.abc import Sequence
 from types import NoneType
 from typing import Any, Final
@@ -13,10 +14,14 @@ from drakkar.cli._client import Answer, ask, ask_workers, connect, worker_url
 from drakkar.cli._options import settings_from
 from drakkar.cli._output import print_json, seconds
 from drakkar.cli._signals import run_until_signal, unless
-from drakkar.errors import DrakkarError, UnavailableError
+from drakkar.errors import ConfigError, DrakkarError, UnavailableError
 from drakkar.settings import Settings
 from drakkar.settings.text import one_line
 
+_HOW_LONG: Final = (
+    "that takes as long as its run does to come to a good point, at most twice its"
+    " supervisor.stop_timeout_seconds (20 s unless that is set)"
+)
 _COLUMNS: Final = ("lease", "worker", "token", "age", "left")
 
 
@@ -30,7 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action is None:
         return _watching.show(arguments, SUBJECT)
     if arguments.name is None:
-        raise DrakkarError("leases step-down must be followed by the name of a lease")
+        raise ConfigError("leases step-down must be followed by the name of a lease; see drakkar leases")
+    if arguments.watch:
+        raise ConfigError("--watch shows the leases and goes with no step-down; leave one of the two out")
     settings = settings_from(arguments)
     url = worker_url(settings, arguments.url)
     return run_until_signal(
@@ -69,32 +76,38 @@ async def _step_down(settings: Settings, url: str, name: str, as_json: bool, sto
     done = await unless(stopping, _ask_holder(settings, url, name))
     if done is None:
         raise DrakkarError("interrupted")
+    holder, answer = done
     if as_json:
-        print_json(done.data)
+        print_json(answer.data)
     else:
-        print(f"{one_line(done.url, 1000)} was asked to give up {one_line(name)}")  # noqa: T201
+        who = f"{one_line(holder)} ({one_line(answer.url, 1000)})"
+        print(f"{who} was asked to give up {one_line(name)}; {_HOW_LONG}")  # noqa: T201
     return 0
 
 
-async def _ask_holder(settings: Settings, url: str, name: str) -> Answer:
-    """Find the holder through the worker at `url`, and ask it."""
+async def _ask_holder(settings: Settings, url: str, name: str) -> tuple[str, Answer]:
+    """Find the holder through the worker at `url`, and ask it; its name, and what it answered."""
     async with connect(url, settings) as client:
         leases = await ask_leases(client)
-        holder = next((row.get("worker") for row in leases.data["leases"] if row.get("name") == name), None)
+        held = {row.get("name"): row.get("worker") for row in leases.data["leases"]}
+        holder = held.get(name)
         if holder is None:
-            raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; see drakkar leases")
+            near = difflib.get_close_matches(name, [str(other) for other in held], n=1, cutoff=0.4)
+            hint = f"did you mean {one_line(near[0])}?" if near else "see drakkar leases"
+            raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; {hint}")
         rows = (await ask_workers(client)).data
     holder_url = next((row.get("url") for row in rows if row["worker_name"] == holder), None)
     if not isinstance(holder_url, str):
         raise DrakkarError(f"{one_line(str(holder))} holds it and is not in the workers list; give its --url")
     async with connect(worker_url(settings, holder_url), settings) as client:
-        return await ask(
+        answer = await ask(
             client,
             "api/v1/leases/step-down",
             "POST",
             params={"name": name},
             headers={"X-Drakkar-Action": "step-down"},
         )
+    return str(holder), answer
 
 
 SUBJECT: Final = _watching.Subject(ask_leases, _COLUMNS, _rows)

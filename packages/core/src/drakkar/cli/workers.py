@@ -34,7 +34,8 @@ def _cells(row: Row, now: datetime | None) -> dict[str, Any]:
         "online": _online(row.get("online")),
         "last seen": _last_seen(row.get("last_seen_ts"), now),
         "version": row.get("version"),
-        "leads": _names(row.get("leader_for")),
+        # What a dead worker told last is no more: another one may lead by now.
+        "leads": "" if row.get("online") is False else _names(row.get("leader_for")),
         "url": row.get("url"),
     }
 
