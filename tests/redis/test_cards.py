@@ -103,6 +103,9 @@ async def test_bad_cards_are_logged_once_with_their_reason(server: RedisServer, 
         "not_object": b"[]",
         "wrong_name": b'{"worker":"worker-1"}',
         "too_large": b"x" * 4097,
+        "missing_field": b"{}",
+        "wrong_type": b'{"worker":1}',
+        "empty_field": b'{"worker":""}',
     }
     for reason, data in bad.items():
         server.command("HSET", KEYS.cards, f"bad {reason}", data)

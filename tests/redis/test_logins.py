@@ -1,16 +1,29 @@
 """Users, passwords and certificates; and servers that are not what was configured."""
 
+import os
+import pty
+import re
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from drakkar.fleet.provider import ProviderConfigError
 from drakkar.fleet.testkit import make_card
 from drakkar.fleet.testkit import make_context as make_card_context
 from drakkar.leases.backend import Held, Lease
 from drakkar.leases.testkit import make_context
+from drakkar_redis import _card_scripts, _lease_scripts, _rights
+from drakkar_redis._client import Script
 from drakkar_redis._keys import Keys
 from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
@@ -157,6 +170,113 @@ async def test_a_user_without_the_rights_stops_the_start(
         await provider.start(make_card_context("worker-1"))
 
     server.command("ACL", "DELUSER", "poor")
+
+
+@pytest.fixture
+def user(server: RedisServer) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Makes a user by these rules, and returns the options to be it."""
+
+    def make(*rules: str) -> dict[str, Any]:
+        server.command("ACL", "SETUSER", "poor", "on", f">{SECRET}", *rules)
+        return {"url": server.url, "username": "poor", "password": SECRET}
+
+    yield make
+    server.command("ACL", "DELUSER", "poor")
+
+
+async def refusal_of(
+    options: dict[str, Any], stopping: list[RedisRegistry | RedisLeases], half: str = "both"
+) -> str:
+    """What the registry's start says, which stops the worker; the lease backend says the like."""
+    provider, backend = RedisRegistry(options), RedisLeases(options)
+    stopping += [provider, backend]
+    said = []
+    if half != "leases":
+        with pytest.raises(ProviderConfigError, match=r"^fleet\.registry\.redis\.[^\n]+$") as one:
+            await provider.start(make_card_context("worker-1"))
+        said.append(str(one.value))
+    if half != "cards":
+        with pytest.raises(ValueError, match=r"^fleet\.registry\.redis\.[^\n]+$") as two:
+            await backend.start(make_context("worker-1"))
+        said.append(str(two.value))
+    assert SECRET not in str(said)
+    return "\n".join(said)
+
+
+async def test_a_user_who_may_not_run_what_the_scripts_run_stops_the_start(
+    user: Callable[..., dict[str, Any]], stopping: list[RedisRegistry | RedisLeases]
+) -> None:
+    options = user("~*", "-@all", "+eval", "+evalsha", "+ping", "+select", "+get", "+hset")
+
+    said = await refusal_of(options, stopping)
+
+    for line in said.splitlines():
+        assert line.startswith("fleet.registry.redis.username, password: the user lacks +time +pttl ")
+        assert line.endswith("the documentation of the provider lists the rights that its user needs")
+    assert "+get " not in said
+
+
+@pytest.mark.parametrize(
+    ("half", "command"),
+    [(half, command.lower()) for half in ("cards", "leases") for command in getattr(_rights, half.upper())],
+)
+async def test_each_right_that_lacks_is_named(
+    half: str,
+    command: str,
+    user: Callable[..., dict[str, Any]],
+    server: RedisServer,
+    stopping: list[RedisRegistry | RedisLeases],
+) -> None:
+    options = user("~*", "+@all", f"-{command}")
+
+    said = await refusal_of(options, stopping, half)
+
+    assert f"the user lacks +{command};" in said
+    assert server.command("KEYS", "*") == []
+
+
+def test_every_command_of_the_scripts_is_tried() -> None:
+    scripts = {_rights.CARDS: _card_scripts, _rights.LEASES: _lease_scripts}
+    for tried, module in scripts.items():
+        sources = "".join(each.source for each in vars(module).values() if isinstance(each, Script))
+        used = set(re.findall(r"redis\.p?call\('(\w+)'", sources))
+        assert set(tried) == used - {"PUBLISH"}  # without which all works
+
+
+async def test_keys_that_the_user_may_not_touch_stop_the_start_and_name_the_prefix(
+    user: Callable[..., dict[str, Any]], stopping: list[RedisRegistry | RedisLeases]
+) -> None:
+    options = user("~{drakkar}:*", "+@all") | {"prefix": "search fleet"}
+
+    said = await refusal_of(options, stopping)
+
+    for line in said.splitlines():
+        assert line.startswith("fleet.registry.redis.prefix: ")
+        assert "~{search%20fleet}:*" in line
+
+
+async def test_a_database_that_there_is_not_stops_the_start(
+    server: RedisServer, stopping: list[RedisRegistry | RedisLeases]
+) -> None:
+    said = await refusal_of({"url": f"redis://127.0.0.1:{server.port}/99"}, stopping)
+
+    for line in said.splitlines():
+        assert line.startswith("fleet.registry.redis.url: ")
+        assert "has no database 99" in line
+
+
+async def test_a_right_that_is_taken_away_later_is_told_in_each_error(
+    user: Callable[..., dict[str, Any]], stopping: list[RedisRegistry | RedisLeases]
+) -> None:
+    provider = RedisRegistry(user("~*", "+@all"))
+    stopping.append(provider)
+    await provider.start(make_card_context("worker-1"))
+    user("-hset")
+
+    with pytest.raises(ConnectionError, match=r"refuses a command: .* lists the rights") as failure:
+        await provider.publish(make_card("worker-1"))
+
+    assert "script:" not in str(failure.value)
 
 
 async def test_a_single_server_taken_for_a_cluster_stops_the_start(
@@ -314,6 +434,43 @@ async def test_certificates_that_cannot_be_loaded_stop_the_start(
 
     assert isinstance(refusal.value.__cause__, ValueError)
     assert isinstance(refusal.value.__cause__.__cause__, OSError | ssl.SSLError)
+
+
+def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """In a process with a terminal of its own, since that is where it would be asked for."""
+    client = authority.issue(common_name="worker-1")
+    key = tmp_path / "encrypted.key"
+    key.write_bytes(
+        load_pem_private_key(client.key_file.read_bytes(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(SECRET.encode())
+        )
+    )
+    options = {"url": "rediss://localhost:1", "cert_file": str(client.cert_file), "key_file": str(key)}
+    program = (
+        "import asyncio\n"
+        "from drakkar.fleet.testkit import make_context\n"
+        "from drakkar_redis.registry import RedisRegistry\n"
+        f"asyncio.run(RedisRegistry({options!r}).start(make_context('worker-1')))\n"
+    )
+    ours, theirs = pty.openpty()
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            stdin=theirs,
+            capture_output=True,
+            start_new_session=True,
+            timeout=60,
+            text=True,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert ended.stderr.splitlines()[-1].endswith(
+        "ProviderConfigError: fleet.registry.redis.key_file is encrypted; give a key without a passphrase"
+    )
 
 
 async def test_it_works_over_a_socket(tmp_path: Path, stopping: list[RedisRegistry | RedisLeases]) -> None:

@@ -158,6 +158,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
         {"url": "hunter2://me"},
         {"url": "redis://host", "password": {"hunter2": "hunter2"}},
         {"url": "redis://host", "sentinel_password": "hunter2"},
+        {"url": URL, "min_replicas": "hunter2"},
+        {"url": URL, "prune_after_seconds": "hunter2"},
     ],
     ids=lambda options: str(list(options)),
 )
@@ -166,6 +168,20 @@ def test_a_refusal_shows_no_secret(options: dict[str, Any]) -> None:
         read_settings(options)
 
     assert "hunter2" not in str(refusal.value)
+
+
+def test_a_key_that_is_no_name_is_not_shown() -> None:
+    with pytest.raises(
+        ValueError, match=r"^fleet\.registry\.redis has a key that is no name; its options"
+    ) as refusal:
+        read_settings({"redis://u:hunter2@host:1/0": None})
+
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_a_number_where_text_belongs_is_told_how_to_write_it() -> None:
+    with pytest.raises(ValueError, match=r"prefix must be text, not float; put it in quotes"):
+        read_settings({"url": URL, "prefix": 1e5})
 
 
 def test_settings_show_no_secret() -> None:

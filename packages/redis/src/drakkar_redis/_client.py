@@ -19,7 +19,10 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from drakkar_redis._servers import LOGIN_ERRORS, Servers, close, execute
+from drakkar_redis import _rights
+from drakkar_redis._errors import LOGIN_ERRORS, SEE_RIGHTS, EncryptedKeyError, RefusedError, StoreError, told
+from drakkar_redis._keys import Keys
+from drakkar_redis._servers import Servers, close, execute
 from drakkar_redis.settings import RedisSettings
 
 SHARE_OF_LIMIT: Final = 0.9
@@ -37,24 +40,15 @@ _ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainErro
 """After these, the next try looks for the server anew. Scripts may be repeated: each says what shall be."""
 
 
-class StoreError(ConnectionError):
-    """The store did not do what it was asked for, or it is not known whether it did. Holds no secret."""
-
-
-class LoginError(StoreError):
-    """The store refuses this user: asking again will not help until somebody changes something."""
-
-
-class WrongKindError(StoreError):
-    """The server is part of a Cluster and was not expected to be, or the other way round."""
-
-
 class Script:
     """A Lua script. Known to the server by its hash, and sent in full to one that has not seen it."""
 
     def __init__(self, source: str) -> None:
         self.source: Final = source
         self.sha: Final = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+_RIGHTS: Final = Script(_rights.SOURCE)
 
 
 class _Link:
@@ -79,21 +73,27 @@ class RedisClient:
         self._closed = False
         self._dropped: set[_Link] = set()
 
-    async def check(self, script: Script, keys: Sequence[str], args: Sequence[object]) -> None:
-        """Show that the configuration can work. Raises `ValueError` when it certainly cannot, and
-        `StoreError` or `TimeoutError` when that cannot be told now."""
+    async def check(
+        self, commands: Sequence[str], script: Script, keys: Sequence[str], args: Sequence[object]
+    ) -> None:
+        """Show that the configuration can work: that the user may run `commands`, and that `script` runs.
+        Raises `ValueError` when it certainly cannot, and `StoreError` or `TimeoutError` when that cannot be
+        told now."""
         try:
             self._servers.check_files()
+        except EncryptedKeyError as error:
+            raise ValueError(str(error)) from None
         except OSError as error:
             raise ValueError(
                 f"ca_file, cert_file, key_file: cannot load the certificates: {error}"
             ) from error
         try:
+            answer, _ = await self.run(_RIGHTS, [Keys(self._settings.prefix).nothing], [" ".join(commands)])
+            if lacking := _rights.lacking(answer):
+                raise ValueError(f"username, password: the user lacks {lacking}; {SEE_RIGHTS}")
             await self.run(script, keys, args)
-        except LoginError as error:
-            raise ValueError(f"username, password: {error}") from error
-        except WrongKindError as error:
-            raise ValueError(f"cluster: {error}") from error
+        except RefusedError as error:
+            raise ValueError(f"{error.option}: {error}") from error
 
     async def run(
         self, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int = 0
@@ -103,7 +103,7 @@ class RedisClient:
         A server that turned out to be gone, or not in charge any more, is looked for once more within the
         same time. Cancelling may or may not have taken effect.
 
-        Raises `TimeoutError` when there is no answer in time, `LoginError`, or another `StoreError`.
+        Raises `TimeoutError` when there is no answer in time, `RefusedError`, or another `StoreError`.
         """
         limit = asyncio.timeout(self._limit_seconds)
         try:
@@ -123,7 +123,7 @@ class RedisClient:
         try:
             address, client = await self._servers.connect()
         except (RedisError, OSError) as error:
-            raise self._told(error, self._settings.address) from None
+            raise told(error, self._settings.address, self._settings) from None
         pubsub = client.pubsub()
         limit_seconds, is_asked = self._limit_seconds, False
         try:
@@ -145,7 +145,7 @@ class RedisClient:
                 elif message["type"] == "message":
                     heard(message["data"])
         except (RedisError, OSError) as error:
-            raise self._told(error, address) from None
+            raise told(error, address, self._settings) from None
         finally:
             try:
                 await pubsub.aclose()  # type: ignore[no-untyped-call]  # the library's
@@ -184,7 +184,7 @@ class RedisClient:
             except (RedisError, OSError) as error:
                 if isinstance(error, TimeoutError):
                     raise  # the deadline's
-                raise self._told(error, address) from None
+                raise told(error, address, self._settings) from None
         raise AssertionError("the last try returns or raises")
 
     async def _find(self) -> _Link:
@@ -222,22 +222,3 @@ class RedisClient:
             if isinstance(each, Exception):
                 raise each
         return answer, int(confirmed)
-
-    def _told(self, error: Exception, address: str) -> StoreError:
-        """The error in our words. Without its cause, whose text may quote a command that held a secret."""
-        if isinstance(error, StoreError):
-            return error
-        settings = self._settings
-        reason = " ".join(str(error).partition(", with args beginning with")[0].split())[:300]
-        for secret in filter(None, (settings.password, settings.sentinel_password)):
-            reason = reason.replace(secret, "***")
-        text = f"{address}: {reason or type(error).__name__}"
-        if isinstance(error, LOGIN_ERRORS) or reason.startswith("NOAUTH"):
-            return LoginError(f"{address} refuses the login or the command: {reason}")
-        if isinstance(error, ReadOnlyError):
-            return StoreError(f"{address} is a read-only replica: {reason}")
-        if isinstance(error, AskError) and not settings.cluster:
-            return WrongKindError(f"{address} is part of a Cluster: set it to true")
-        if settings.cluster and "cluster support disabled" in reason:
-            return WrongKindError(f"{address} is not part of a Cluster")
-        return StoreError(text)

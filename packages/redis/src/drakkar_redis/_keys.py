@@ -13,23 +13,28 @@ class Keys:
     """
 
     def __init__(self, prefix: str) -> None:
-        self._tag: Final = f"{{{quote(prefix, safe='')}}}"
-        self.cards: Final = f"{self._tag}:cards"
+        self.tag: Final = f"{{{quote(prefix, safe='')}}}"
+        """What all of them begin with."""
+
+        self.cards: Final = f"{self.tag}:cards"
         """A hash: the card of each worker, by its name."""
 
-        self.published: Final = f"{self._tag}:published"
+        self.published: Final = f"{self.tag}:published"
         """A sorted set: when each worker published last, in milliseconds of the server's clock."""
 
-        self.token: Final = f"{self._tag}:token"
+        self.token: Final = f"{self.tag}:token"
         """The newest fencing token of the whole fleet. Never expires."""
 
-        self.names: Final = f"{self._tag}:leases"
+        self.names: Final = f"{self.tag}:leases"
         """A set: the names of leases that somebody may have."""
 
-        self.released: Final = f"{self._tag}:released"
+        self.released: Final = f"{self.tag}:released"
         """The channel on which the name of a lease is told that was given back."""
 
-        self.lease_prefix: Final = f"{self._tag}:lease:"
+        self.nothing: Final = f"{self.tag}:nothing"
+        """Nobody uses it: rights are tried out on it."""
+
+        self.lease_prefix: Final = f"{self.tag}:lease:"
 
     def lease(self, name: str) -> str:
         """A string with an expiry: who has the lease of that name."""

@@ -13,10 +13,11 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 from drakkar_redis._address import Host, shown
+from drakkar_redis._errors import LOGIN_ERRORS, no_passphrase
 from drakkar_redis._keys import Keys
 from drakkar_redis.settings import RedisSettings
 
@@ -24,7 +25,6 @@ MAX_CONNECTIONS: Final = 32
 """More than the keeper asks for at once, so that a renewal stands in no line."""
 
 CLOSE_SECONDS: Final = 1.0
-LOGIN_ERRORS: Final = (AuthenticationError, AuthorizationError, NoPermissionError)
 _KEEP: Final[dict[str, Any]] = {
     # One try: a repeated command may count twice, and only the caller knows how long it may take.
     "retry": Retry(NoBackoff(), 0),
@@ -124,6 +124,7 @@ class Servers:
                 "ssl_ca_certs": settings.ca_file or None,
                 "ssl_certfile": settings.cert_file or None,
                 "ssl_keyfile": settings.key_file or None,
+                "ssl_password": no_passphrase,
             }
         return arguments
 

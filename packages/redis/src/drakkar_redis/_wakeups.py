@@ -10,7 +10,7 @@ from typing import Final
 
 from drakkar.fleet.provider import EventLogger
 
-from drakkar_redis._client import StoreError
+from drakkar_redis._errors import StoreError
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 10.0

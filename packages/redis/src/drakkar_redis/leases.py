@@ -18,7 +18,9 @@ from typing import Any, Final
 
 from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
 
-from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script, StoreError
+from drakkar_redis import _rights
+from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script
+from drakkar_redis._errors import StoreError
 from drakkar_redis._keys import Keys
 from drakkar_redis._lease_scripts import ACQUIRE, LIST, LOOK, RELEASE, RENEW
 from drakkar_redis._wakeups import WakeUps
@@ -65,7 +67,7 @@ class RedisLeases:
             self._client = RedisClient(self._settings, self._limit_seconds)
             self._wakeups = WakeUps(self._client.listen, self._keys.released, ctx.logger)
         try:
-            await self._client.check(LIST, [self._keys.names], [self._keys.lease_prefix])
+            await self._client.check(_rights.LEASES, LIST, [self._keys.names], [self._keys.lease_prefix])
         except ValueError as error:
             raise ValueError(f"fleet.registry.redis.{error}") from error
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from drakkar.fleet import provider as contract
 from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
 
+from drakkar_redis import _rights
 from drakkar_redis._card_scripts import LIST, PUBLISH, WITHDRAW
 from drakkar_redis._card_text import decode, encode
-from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script, StoreError
+from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script
+from drakkar_redis._errors import StoreError
 from drakkar_redis._keys import Keys
 from drakkar_redis.settings import read_settings
 
@@ -50,8 +52,8 @@ class RedisRegistry:
         """Ask the server once. One that cannot be reached yet is logged, and asked again at the first
         publish.
 
-        Raises `ProviderConfigError` when it refuses the login, when certificates cannot be loaded, or when
-        `cluster` is not what the server is.
+        Raises `ProviderConfigError` when it refuses the login, lacks a right or the database, when
+        certificates cannot be loaded, or when `cluster` is not what the server is.
         """
         prune_after = self._settings.prune_after_seconds
         if prune_after is None:
@@ -61,7 +63,9 @@ class RedisRegistry:
         client = RedisClient(self._settings, SHARE_OF_LIMIT * getattr(ctx, "timeout_seconds", 5.0))
         self._client = client
         try:
-            await client.check(LIST, [self._keys.cards, self._keys.published], [self._prune_ms])
+            await client.check(
+                _rights.CARDS, LIST, [self._keys.cards, self._keys.published], [self._prune_ms]
+            )
         except ValueError as error:
             raise ConfigError(f"fleet.registry.redis.{error}") from error
         except (StoreError, TimeoutError) as error:
@@ -84,8 +88,8 @@ class RedisRegistry:
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)  # thousands of cards must not stall the loop
             card = "too_large" if data is None else decode(data)
-            if isinstance(card, dict) and not _belongs(card, name):
-                card = "wrong_name"
+            if isinstance(card, dict):
+                card = _misplaced(card, name) or card
             if isinstance(card, str):
                 self._name_rejected(name, card)
             else:
@@ -127,7 +131,14 @@ def _entries(index: bytes, blob: bytes) -> Iterator[tuple[bytes, bytes | None, f
         yield name, data, None if age_ms < 0 else age_ms / 1000
 
 
-def _belongs(card: dict[str, Any], name: bytes) -> bool:
-    """Whether a card is where its worker puts it; a copy must not be a second row of its worker."""
-    worker = card.get("worker")
-    return not isinstance(worker, str) or not worker or worker.encode() == name
+def _misplaced(card: dict[str, Any], name: bytes) -> str:
+    """Why a card cannot be what a worker put in this place; empty when it can. A copy must not be a second
+    row of its worker. Only here is the place known, so one that names no worker is told of here, too."""
+    if "worker" not in card:
+        return "missing_field"
+    worker = card["worker"]
+    if not isinstance(worker, str):
+        return "wrong_type"
+    if not worker:
+        return "empty_field"
+    return "" if worker.encode() == name else "wrong_name"

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,6 +11,7 @@ from drakkar_redis._address import SECTION, Address, Host, no_good, read_address
 
 _FOREVER: Final = 1e9  # thirty years: in milliseconds still a number that Redis takes
 _MAX_PREFIX_CHARS: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ def read_settings(options: Mapping[str, Any]) -> RedisSettings:
     """
     for key in options:
         if key not in _KNOWN:
+            if not _NAME.fullmatch(str(key)):  # perhaps a value that slipped into the wrong place: not shown
+                raise ValueError(f"{SECTION} has a key that is no name; its options are {', '.join(_KNOWN)}")
             (nearest,) = difflib.get_close_matches(str(key), _KNOWN, n=1, cutoff=0.0)
             raise ValueError(f"{SECTION} has no option {str(key)!r}, did you mean {nearest}?")
     text = {key: _text(key, options.get(key, "")) for key in _KNOWN if key not in _NOT_TEXT}
@@ -134,7 +138,9 @@ def _text(key: str, value: object) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise no_good(key, f"must be text, not {type(value).__name__}")
+        how = "; put it in quotes, in the settings file or in the JSON of its section"
+        simple = isinstance(value, bool | int | float)
+        raise no_good(key, f"must be text, not {type(value).__name__}{how if simple else ''}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -150,7 +156,7 @@ def _flag(key: str, value: object) -> bool:
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        raise no_good("min_replicas", f"must be a number of replicas from 0 to 100, not {value!r}")
+        raise no_good("min_replicas", f"must be a number of replicas from 0 to 100, not {_shown(value)}")
     return value
 
 
@@ -158,5 +164,14 @@ def _seconds(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise no_good("prune_after_seconds", f"must be a number of seconds above 0, not {value!r}")
+        raise no_good("prune_after_seconds", f"must be a number of seconds above 0, not {_shown(value)}")
     return float(min(value, _FOREVER))
+
+
+def _shown(value: object) -> str:
+    """A number as it is; of anything else, which may be a secret, only what it is."""
+    return (
+        f"{value:g}"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else type(value).__name__
+    )
