@@ -57,7 +57,7 @@ nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
 nox.options.allow_parallel = True  # `nox -j 4`: side by side, but for those that need the machine alone
 nox.options.sessions = [  # the longest first
-    "e2e",
+    *("e2e", "browser"),
     *(f"{name}-{version}" for version in FOUND for name in PACKAGES),
     *("layout", "lint", "types", "docs", "build"),
 ]
@@ -127,6 +127,20 @@ def e2e(session: nox.Session) -> None:
 
 
 @nox.session(tags=["gate"])
+def browser(session: nox.Session) -> None:
+    """Test the pages in a real browser, with real workers behind them."""
+    install(session, PACKAGES, "test", "browser")
+    run_tests(session, "tests/browser")
+
+
+@nox.session(default=False)
+def screenshots(session: nox.Session) -> None:
+    """Take pictures of the pages into a folder, `screenshots` or the one that is named, to be looked at."""
+    install(session, PACKAGES, "test", "browser")
+    session.run("python", "tests/browser/screenshots.py", *(session.posargs or ["screenshots"]))
+
+
+@nox.session(tags=["gate"])
 def layout(session: nox.Session) -> None:
     """Check the shape of the repository: import rules, package folders, workflows."""
     install(session, PACKAGES, "test", "nox")
@@ -146,7 +160,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(tags=["gate"])
 def types(session: nox.Session) -> None:
     """Check types, strictly, of everything."""
-    install(session, PACKAGES, "test", "types", examples=EXAMPLES)
+    install(session, PACKAGES, "test", "browser", "types", examples=EXAMPLES)
     sources = [*(f"packages/{name}/src" for name in PACKAGES), *(f"{folder}/src" for folder in EXAMPLES)]
     session.run("mypy", *sources)
     folders = [

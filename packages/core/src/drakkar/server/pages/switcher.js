@@ -71,6 +71,10 @@ export function switcher(page) {
   input.addEventListener("blur", hide);
   on("workers", ({ rows }) => {
     workers = rows.filter((row) => webAddress(row.url));
+    if (!isOpen()) return;
+    const name = found[active]?.worker_name;
+    show();
+    if (name !== undefined) choose(found.findIndex((worker) => worker.worker_name === name));
   });
   return el("div", { class: "switcher" }, input, list);
 }

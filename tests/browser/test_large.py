@@ -1,0 +1,75 @@
+"""Large fleets: the page comes quickly, does not stutter, and stays usable."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from drakkar.fleet.testkit import make_card
+from playwright.sync_api import Locator, Page, expect
+from support.processes import Fleet, WorkerProcess, wait_for
+
+FIRST_PAINT_MS = 1000
+STUTTER_MS = 200
+"""A task of the page that lasts so long is seen."""
+
+MOST_ROWS_IN_PAGE = 100
+SETTINGS = {
+    "fleet.registry.offline_after_seconds": 3600,
+    "fleet.registry.refresh_seconds": 1,
+    "fleet.registry.timeout_seconds": 10,
+}
+WATCH = """() => {
+  window.tasks = [];
+  new PerformanceObserver((list) => list.getEntries().forEach((entry) => tasks.push(entry.duration)))
+    .observe({type: "longtask"});
+}"""
+
+
+def first_paint(page: Page, shown: Locator) -> float:
+    """Without the start of the browser itself."""
+    page.reload()
+    expect(shown).to_be_visible()
+    paint: float = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    return paint
+
+
+def filled(fleet: Fleet, count: int) -> WorkerProcess:
+    fleet.cards.mkdir(parents=True)
+    for n in range(2, count + 1):
+        card = make_card(f"worker-{n}", cluster=f"cluster-{n % 7}", url=f"http://10.0.{n // 250}.{n % 250}/")
+        fleet.card(f"worker-{n}").write_text(json.dumps(card))
+    worker = fleet.start_one("worker-1", SETTINGS)
+    wait_for(lambda: len(worker.rows()) == count, what="listing them")
+    return worker
+
+
+@pytest.mark.parametrize("count", [1000, 10_000])
+def test_a_large_fleet_is_shown_sorted_filtered_and_updated(
+    fleet: Fleet, open_page: Callable[..., Page], count: int
+) -> None:
+    worker = filled(fleet, count)
+    page = open_page(worker.url)
+    rows = page.locator("table.workers tbody tr:not(.space)")
+    shown = page.get_by_text(f"{count} workers", exact=True)
+    expect(shown).to_be_visible()
+    if count == 1000:
+        assert min(first_paint(page, shown) for _ in range(3)) < FIRST_PAINT_MS
+    assert rows.count() < MOST_ROWS_IN_PAGE
+    assert page.locator("table.workers").get_attribute("aria-rowcount") == str(count + 1)
+
+    page.evaluate(WATCH)
+    card = make_card("worker-2", cluster="a", version="9.9.9", features={"leader_for": ["indexer"]})
+    fleet.card("worker-2").write_text(json.dumps(card))
+    page.get_by_label("Name").fill("worker-2")
+    row = rows.filter(has=page.locator("td.name", has_text="worker-2")).filter(has_text="9.9.9")
+    expect(row).to_have_count(1)
+    page.get_by_label("Name").fill("")
+    head = page.get_by_role("columnheader", name="Worker", exact=True).get_by_role("button")
+    head.click()
+    head.click()
+    expect(rows.first).to_contain_text(f"worker-{count}")
+    page.locator("#workers .scroll").evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    expect(rows.last).to_contain_text("worker-1")
+    expect(rows.last).to_have_attribute("aria-rowindex", str(count + 1))
+    assert rows.count() < MOST_ROWS_IN_PAGE
+    assert sorted(page.evaluate("tasks"))[-3:][:1] <= [STUTTER_MS]  # two may be the machine's

@@ -1,0 +1,204 @@
+"""What a person does with the pages, with real workers behind them."""
+
+import re
+import signal
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+from support.processes import WorkerProcess, wait_for
+from support.workers import free_port
+
+Start = Callable[..., list[WorkerProcess]]
+Open = Callable[..., Page]
+
+JOBS = {"workers": "indexer,reports"}
+WAIT_MS = 30_000
+TOKEN = "n0t-a-real-token"
+
+expect.set_options(timeout=WAIT_MS)
+
+
+def row(page: Page, name: str, table: str = "workers") -> Locator:
+    return page.locator(f"table.{table} tbody tr").filter(
+        has=page.locator("td.name", has_text=re.compile(f"^{re.escape(name)}$"))
+    )
+
+
+def leader(page: Page) -> str:
+    """The worker whose row shows that it leads `indexer`."""
+    found = page.locator("table.workers tbody tr").filter(
+        has=page.locator(".chip:not(.past)", has_text="indexer")
+    )
+    expect(found).to_have_count(1)
+    return found.locator("td.name").inner_text()
+
+
+def test_a_leader_dies_and_its_chip_moves_to_another_worker(start: Start, open_page: Open) -> None:
+    workers = {worker.name: worker for worker in start("worker-1", "worker-2", "worker-3", settings=JOBS)}
+    page = open_page(workers["worker-1"].url)
+    for name in workers:
+        expect(row(page, name).locator(".liveness")).to_contain_text("online")
+    old = leader(page)
+    if old == "worker-1":
+        page = open_page(workers["worker-2"].url)
+    expect(row(page, "indexer-leader", "leases")).to_contain_text(old)
+
+    workers[old].kill()
+
+    expect(row(page, old).locator(".liveness")).to_contain_text("offline")
+    expect(row(page, old).locator(".chip.past", has_text="indexer")).to_have_count(1)
+    new = leader(page)
+    assert new != old
+    expect(row(page, "indexer-leader", "leases")).to_contain_text(new)
+    expect(page.locator("#facts")).to_contain_text("2 online, 1 offline")
+
+    # What happened is drawn, and listed.
+    page.get_by_role("link", name="History").click()
+    page.get_by_text("As a list").click()
+    for name in (old, new):
+        expect(
+            page.locator("#timeline li").filter(has_text="indexer").filter(has_text=name)
+        ).not_to_have_count(0)
+    assert page.locator("#timeline svg .bar").count() >= 2
+    expect(page.locator("table.events tbody tr").filter(has_text="crashed").first).to_contain_text(
+        "the volume is gone"
+    )
+
+
+def test_what_broke_is_shown_with_its_next_start_and_ages_count_on(start: Start, open_page: Open) -> None:
+    [worker] = start("worker-1", settings=JOBS)
+    page = open_page(worker.url)
+    failing = row(page, "reports", "jobs")
+    expect(failing.locator(".status")).to_contain_text("backing off")
+    expect(failing).to_contain_text("RuntimeError: the volume is gone")
+    expect(failing.locator("[data-label='Restart in']")).to_have_text(re.compile(r"\d+ s"))
+    since = row(page, "indexer", "jobs").locator("[data-label=For]")
+    first = since.inner_text()
+    expect(since).not_to_have_text(first)
+    expect(page.locator("#facts")).to_contain_text("filesystem, list")
+
+
+def test_the_switch_goes_to_the_same_page_of_another_worker(start: Start, open_page: Open) -> None:
+    one, two = start("worker-1", "worker-2")
+    page = open_page(f"{one.url}history")
+    switch = page.get_by_role("combobox", name="Go to worker")
+    page.keyboard.press("Tab")
+    while not switch.evaluate("node => node === document.activeElement"):
+        page.keyboard.press("Tab")
+    expect(page.locator("#head")).to_contain_text("worker-1")
+    wait_for(lambda: two.name in one.rows(), what="seeing the other worker")
+    page.keyboard.type("worker-2")
+    option = page.locator("#switch-list [role=option]").filter(has_text="worker-2")
+    expect(option).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Escape")
+    expect(switch).to_have_attribute("aria-expanded", "false")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(switch).to_have_attribute("aria-activedescendant", option.get_attribute("id") or "")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{two.url}history")
+    expect(page.locator("#head")).to_contain_text("worker-2")
+
+
+def test_a_lost_connection_is_told_and_a_restarted_worker_found_again(start: Start, open_page: Open) -> None:
+    settings: dict[str, object] = {**JOBS, "ui.port": free_port()}
+    [worker] = start("worker-1", settings=settings)
+    page = open_page(worker.url)
+    expect(row(page, "worker-1")).to_have_count(1)
+    banner = page.locator("#connection")
+    expect(banner).to_be_hidden()
+
+    worker.kill()
+    expect(banner).to_contain_text(re.compile(r"Connection lost since \d\d:\d\d:\d\d"))
+    expect(row(page, "worker-1")).to_have_count(1)  # what was known stays
+
+    start("worker-1", settings=settings | {"cluster_name": "search"})
+    expect(banner).to_be_hidden()
+    expect(row(page, "worker-1")).to_contain_text("search")
+
+
+def test_a_worker_that_hangs_is_a_lost_connection_too(start: Start, open_page: Open) -> None:
+    [worker] = start("worker-1")
+    page = open_page(worker.url)
+    expect(row(page, "worker-1")).to_have_count(1)
+    worker.send(signal.SIGSTOP)
+    expect(page.locator("#connection")).to_contain_text("Connection lost since")
+    worker.send(signal.SIGCONT)
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_open_pages_do_not_delay_the_exit(start: Start, open_page: Open) -> None:
+    """The exit with pages open is below the time that the server would give a request that does not end."""
+    [worker] = start("worker-1", settings=JOBS)
+    for path in ("", "history", ""):
+        expect(open_page(worker.url + path).locator("#head")).to_contain_text("worker-1")
+    worker.send(signal.SIGTERM)
+    took = wait_for(lambda: worker.process.poll() is not None)
+    assert worker.process.returncode == 0
+    assert took < 2
+
+
+def test_a_view_is_kept_in_the_address(start: Start, open_page: Open) -> None:
+    one, *_ = start("worker-1", "worker-2", "worker-3")
+    wait_for(lambda: len(one.rows()) == 3)
+    page = open_page(one.url)
+    names = page.locator("table.workers td.name")
+    expect(names).to_have_text(["worker-1", "worker-2", "worker-3"])
+    head = page.get_by_role("columnheader", name="Worker", exact=True)
+    head.get_by_role("button").press("Enter")
+    head.get_by_role("button").press("Enter")
+    expect(head).to_have_attribute("aria-sort", "descending")
+    expect(names).to_have_text(["worker-3", "worker-2", "worker-1"])
+    page.get_by_label("Cluster").fill("nowhere")
+    expect(page.get_by_text("No worker fits the filter.")).to_be_visible()
+    page.get_by_label("Cluster").fill("")
+    page.get_by_label("Name").fill("R-2")
+    page.get_by_label("State").select_option("online")
+    expect(names).to_have_text(["worker-2"])
+
+    again = open_page(page.url)
+    expect(again.locator("table.workers td.name")).to_have_text(["worker-2"])
+    expect(again.get_by_role("columnheader", name="Worker", exact=True)).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    again.get_by_label("Name").fill("")
+    expect(again.locator("table.workers td.name")).to_have_text(["worker-3", "worker-2", "worker-1"])
+
+
+def test_who_has_no_token_must_log_in_and_can_log_out(
+    start: Start, open_page: Open, context: BrowserContext
+) -> None:
+    one, two = start("worker-1", "worker-2", settings={"ui.auth_token": TOKEN})
+    wait_for(lambda: len(one.rows()) == 2)
+    page = open_page(f"{one.url}history?events-sort=-name")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+    page.get_by_label("Token").fill(TOKEN)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{one.url}history?events-sort=-name")
+    expect(page.locator("#head")).to_contain_text("worker-1")
+    [cookie] = context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert page.evaluate("document.cookie") == ""
+
+    # The ticket is good for the other worker, which has the same token.
+    page.goto(two.url)
+    expect(row(page, "worker-1")).to_have_count(1)
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto(two.url)
+    expect(page.get_by_label("Token")).to_be_visible()
+    for worker in (one, two):
+        assert TOKEN not in worker.log.read_text()
+        assert cookie["value"] not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("path", ["", "history", "api/v1/workers"])
+def test_a_page_cannot_read_another_worker(start: Start, context: BrowserContext, path: str) -> None:
+    one, two = start("worker-1", "worker-2")
+    page = context.new_page()  # in which its policy is expected to refuse
+    page.goto(one.url)
+    read = "url => fetch(url, {mode: 'cors'}).then(answer => answer.status).catch(() => 'refused')"
+    assert page.evaluate(read, two.url + path) == "refused"
