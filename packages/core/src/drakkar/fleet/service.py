@@ -181,10 +181,9 @@ class RegistryService:
         return max(0.0, self._clock.elapsed() - self._refreshed_at)
 
     def health(self) -> RegistryHealth:
-        now = self._clock.elapsed()
         since = {op: self._calls.failing_since(op) for op in ("publish", "list")}
         since |= {"start": self._start_failed_at}
-        failing = {op: now - at for op, at in since.items() if at is not None}
+        failing = {op: self._clock.elapsed() - at for op, at in since.items() if at is not None}
         return RegistryHealth(self._name, self.snapshot_age_seconds(), failing, dict(self._calls.errors))
 
     async def _publish_loop(self) -> None:

@@ -5,7 +5,7 @@ import { on } from "./stream.js";
 import { atMinute, everySecond, now } from "./time.js";
 
 const SHOWN = 3600;
-const TICK = 600;
+const LEAST = 600; // of a worker that has just started
 const BAR = 16; // pixels, as all that follow
 const GAP = 4;
 const AXIS = 18;
@@ -69,27 +69,30 @@ function rowsOf(spans) {
 function paint(drawing, rows, since, until) {
   const width = Math.max(280, drawing.parentNode.clientWidth);
   const gutter = Math.min(170, width * 0.3);
-  const x = (ts) => gutter + (Math.max(0, ts - until + SHOWN) / SHOWN) * (width - gutter);
+  const shown = Math.min(SHOWN, Math.max(LEAST, until - since));
+  const tick = [120, 300, 600].find((seconds) => shown / seconds <= 6) ?? 600;
+  const x = (ts) => gutter + (Math.max(0, ts - until + shown) / shown) * (width - gutter);
+  const under = [];
   const parts = [];
   let y = 2;
   for (const row of rows) {
     const label = short(row.name, Math.floor(gutter / CHAR) - (row.hidden ? 5 : 1)) + (row.hidden ? ` +${row.hidden}` : "");
     parts.push(svg("text", { x: 0, y: y + 12, class: "label" }, svg("title", {}, short(row.name)), label));
     for (const lane of row.lanes) {
-      parts.push(svg("rect", { x: x(since), y, width: width - x(since), height: BAR, class: "free" }));
+      under.push(svg("rect", { x: x(since), y, width: width - x(since), height: BAR, class: "free" }));
       for (const span of lane) parts.push(...bar(span, x(span.from_ts), x(span.to_ts ?? until), y));
       y += BAR + 2;
     }
     y += GAP;
   }
-  for (let ts = Math.ceil((until - SHOWN) / TICK) * TICK; ts < until; ts += TICK) {
-    parts.push(svg("line", { x1: x(ts), x2: x(ts), y1: 0, y2: y, class: "tick" }));
+  for (let ts = Math.ceil((until - shown) / tick) * tick; ts < until; ts += tick) {
+    under.push(svg("line", { x1: x(ts), x2: x(ts), y1: 0, y2: y, class: "tick" }));
     if (x(ts) > gutter + 14 && x(ts) < width - 44) parts.push(svg("text", { x: x(ts), y: y + 12, class: "axis" }, atMinute(ts)));
   }
   parts.push(svg("text", { x: width, y: y + 12, class: "axis end" }, "now"));
   drawing.setAttribute("width", width);
   drawing.setAttribute("height", y + AXIS);
-  drawing.replaceChildren(...parts);
+  drawing.replaceChildren(...under, ...parts);
 }
 
 function bar(span, from, to, y) {
