@@ -36,7 +36,7 @@ async def nothing_left(script: Script) -> object:
     threads = threading.active_count()
     yield
     assert other_tasks() == set()
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one of an earlier test may have ended meanwhile
     assert script.workers() == []
     assert script.calls.count("stop") >= script.calls.count("start")
 
