@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -264,6 +265,31 @@ async def test_logs_once_a_minute_and_says_how_many_failures_the_line_stands_for
     lines = bench.log.named("fleet_registry_publish_failed")
     assert [line["suppressed"] for line in lines] == [0, 3]
     assert bench.metric("errors_total", "publish") == 7
+
+
+async def test_another_reason_is_told_at_once_and_at_most_four_a_minute(bench: Bench) -> None:
+    async def fails(reason: str) -> None:
+        raise OSError(reason)
+
+    for number in range(12):  # three rounds of the same four reasons, then one more
+        with pytest.raises(CallError):
+            await bench.calls.run("publish", partial(fails, f"reason {number % 4}"), QUICK)
+        await bench.clock.advance(1)
+    with pytest.raises(CallError):
+        await bench.calls.run("publish", partial(fails, "reason 4"), QUICK)
+
+    lines = bench.log.named("fleet_registry_publish_failed")
+    assert [line["error"] for line in lines] == [f"OSError: reason {number}" for number in range(4)]
+
+    await bench.clock.advance(LOG_EVERY_SECONDS)
+    for reason in ("reason 4", "reason 4", "reason 0"):
+        with pytest.raises(CallError):
+            await bench.calls.run("publish", partial(fails, reason), QUICK)
+    lines = bench.log.named("fleet_registry_publish_failed")[4:]
+    assert [(line["error"], line["suppressed"]) for line in lines] == [
+        ("OSError: reason 4", 9),
+        ("OSError: reason 0", 1),
+    ]
 
 
 async def test_the_minute_goes_on_through_a_recovery(bench: Bench) -> None:

@@ -616,6 +616,51 @@ async def test_nothing_leads_until_the_backend_has_started() -> None:
     del bench.backend.before["start"]
     await ended(bench.clock, waiting, within_seconds=30)
     assert bench.keeper.problem is None
+    [line] = bench.log.named("lease_backend_started")
+    assert line["failures"] >= tries
+    assert 60 <= line["after_seconds"] <= 90
+    assert bench.log.level_of("lease_backend_started") == "info"
+    await _stop(bench.keeper, bench)
+
+
+async def test_a_backend_that_starts_at_once_is_no_event() -> None:
+    bench = Bench()
+    await bench.begin()
+    await bench.clock.advance(1)
+    assert bench.log.named("lease_backend_started") == []
+    await _stop(bench.keeper, bench)
+
+
+async def test_another_reason_why_the_backend_cannot_start_is_told_at_once() -> None:
+    bench = Bench()
+    bench.backend.before["start"] = fails(OSError("cannot connect"))
+    await bench.begin()
+    await bench.clock.advance(20)
+    tries = len(bench.backend.asked("start"))
+    bench.backend.before["start"] = fails(OSError("the token is refused"))
+    await bench.clock.advance(20)
+    lines = bench.log.named("lease_backend_start_failed")
+    assert {"error": "OSError: the token is refused", "failures": tries + 1} in lines
+    assert len(lines) <= 5
+    await _stop(bench.keeper, bench)
+
+
+async def test_it_says_why_no_lease_can_be_had_while_the_store_is_away() -> None:
+    bench = Bench()
+    await bench.begin()
+    await ended(bench.clock, bench.acquiring("gc-leader"), within_seconds=5)
+    seen = [bench.keeper.problem]
+    bench.backend.before.update(
+        dict.fromkeys(("acquire", "renew", "wait", "list"), fails(OSError("cut off")))
+    )
+    waiting = bench.acquiring("lifecycle-leader")
+    await bench.clock.advance(15)
+    seen.append(bench.keeper.problem)
+    bench.backend.before.clear()
+    await bench.keeper.list()  # is asked all the same
+    await ended(bench.clock, waiting, within_seconds=60)
+    seen.append(bench.keeper.problem)
+    assert seen == [None, "acquire: OSError: cut off", None]
     await _stop(bench.keeper, bench)
 
 

@@ -59,12 +59,12 @@ class ProviderCalls:
         return None if outage is None else outage.since
 
     def _log_failure(self, op: Operation, error: CallError) -> None:
-        self.errors[op] = str(error)
+        reason = self.errors[op] = str(error)
         now = self._clock.elapsed()
         outage = self._outages.setdefault(op, Outage())
-        if outage.failed(now):
-            self._logger.warning(_FAILED_EVENTS[op], error=str(error), suppressed=outage.suppressed)
-            outage.told(now)
+        if outage.failed(now, reason):
+            self._logger.warning(_FAILED_EVENTS[op], error=reason, suppressed=outage.suppressed)
+            outage.told(now, reason)
 
     def _log_recovery(self, op: Operation) -> None:
         self.errors.pop(op, None)

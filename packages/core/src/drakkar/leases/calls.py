@@ -22,6 +22,9 @@ _T = TypeVar("_T")
 WAIT_SLACK_SECONDS: Final = 5.0
 """How much longer than it was asked to a `wait` may take."""
 
+_LEADING: Final = ("acquire", "renew", "wait")
+"""What must work for anybody to lead; that a listing fails harms nobody."""
+
 
 class LeaseCalls:
     """The methods of one backend, each within `call_seconds` by `clock`. All raise `CallError`."""
@@ -45,6 +48,13 @@ class LeaseCalls:
         self._running: set[tuple[str, str]] = set()
         self._listing = asyncio.Lock()
         self._outages: dict[str, Outage] = {}
+        self._errors: dict[str, str] = {}
+
+    @property
+    def problem(self) -> str | None:
+        """Why no lease can be had or kept at present; None while the store does what it is asked for."""
+        failing = next((op for op in _LEADING if op in self._errors), None)
+        return None if failing is None else f"{failing}: {self._errors[failing]}"
 
     async def start(self) -> None:
         await self._call("start", lambda: self._backend.start(self._ctx))
@@ -124,13 +134,18 @@ class LeaseCalls:
     def _failed(self, op: str, error: CallError) -> None:
         if op in ("start", "stop"):
             return  # the keeper tells of these
-        now = self._clock.elapsed()
+        now, reason = self._clock.elapsed(), str(error)
+        self._errors[op] = reason
         outage = self._outages.setdefault(op, Outage())
-        if outage.failed(now):
-            self._logger.warning("lease_call_failed", op=op, error=str(error), suppressed=outage.suppressed)
-            outage.told(now)
+        if outage.failed(now, reason):
+            self._logger.warning("lease_call_failed", op=op, error=reason, suppressed=outage.suppressed)
+            outage.told(now, reason)
 
     def _worked(self, op: str) -> None:
+        if op in ("acquire", "renew"):
+            self._errors.clear()  # what failed before it need not be asked again
+        else:
+            self._errors.pop(op, None)
         outage = self._outages.get(op)
         if outage is None:
             return

@@ -21,6 +21,7 @@ from drakkar.leases.givebacks import GiveBacks
 from drakkar.leases.handle import LeaseHandle, LeaseState
 from drakkar.leases.holding import Holding
 from drakkar.telemetry.metrics import LeaseMetrics
+from drakkar.telemetry.outages import MAX_REASONS
 from drakkar.telemetry.unfailing import UnfailingLogger
 
 
@@ -36,9 +37,10 @@ class LeaseKeeper:
         clock: Clock,
         logger: EventLogger,
         metrics: LeaseMetrics,
+        local_hint: str = "workers elsewhere do not see these leases",  # what is told of a local backend
     ) -> None:
         logger = UnfailingLogger(logger)
-        self._local = backend.local
+        self._local_hint = local_hint if backend.local else None
         self._timing = timing
         self._clock = clock
         self._logger = logger
@@ -55,8 +57,13 @@ class LeaseKeeper:
         self._runs: dict[str, LeaseHandle] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._stopping: asyncio.Task[None] | None = None
-        self.problem: str | None = "the lease backend has not started"
-        """Why nothing can lead at present; None while the backend runs."""
+        self._not_started: str | None = "the lease backend has not started"
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can begin to lead at present; None while the store does what it is asked for. What is
+        held already is held until its deadline."""
+        return self._not_started or self._calls.problem
 
     def start(self) -> None:
         """Start the backend and the loops in the background. A backend that cannot start is tried again
@@ -141,8 +148,8 @@ class LeaseKeeper:
 
     async def list(self) -> Sequence[LeaseInfo]:
         """Every lease of the fleet, from the store. Raises `CallError` when it does not answer."""
-        if self.problem is not None:
-            raise CallError(self.problem)
+        if self._not_started is not None:
+            raise CallError(self._not_started)
         return await self._calls.list()
 
     def _end_turn(self, name: str) -> None:
@@ -155,21 +162,26 @@ class LeaseKeeper:
             self._logger.error("lease_abandoned", name=handle.name, token=handle.token)
 
     async def _start_backend(self) -> None:
-        failures = 0
+        failures, began, reasons = 0, self._clock.elapsed(), set[str]()
         while True:
             try:
                 await self._calls.start()
                 break
             except CallError as error:
                 failures += 1
-                self.problem = str(error)
-                if failures & (failures - 1) == 0:  # the 1st, 2nd, 4th ...: an outage is not a flood of lines
-                    self._logger.error("lease_backend_start_failed", error=str(error), failures=failures)
+                reason = self._not_started = str(error)
+                is_new = reason not in reasons and len(reasons) < MAX_REASONS
+                if is_new or failures & (failures - 1) == 0:  # the 1st, 2nd, 4th ...: no flood of lines
+                    reasons.add(reason)
+                    self._logger.error("lease_backend_start_failed", error=reason, failures=failures)
                 await self._clock.sleep(failure_delay(failures, random.random()))  # noqa: S311
-        self.problem = None
+        self._not_started = None
+        if failures:
+            after = round(self._clock.elapsed() - began, 3)
+            self._logger.info("lease_backend_started", after_seconds=after, failures=failures)
         self._candidates.begin()
-        if self._local:
-            self._logger.warning("lease_scope_local", hint="workers elsewhere do not see these leases")
+        if self._local_hint is not None:
+            self._logger.warning("lease_scope_local", hint=self._local_hint)
 
     async def _stop(self) -> None:
         self.drain()

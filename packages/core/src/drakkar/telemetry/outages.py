@@ -1,9 +1,12 @@
-"""When to tell of a failure that repeats: at first, then once a minute, and when it is over."""
+"""When to tell of a failure that repeats: at first, then once a minute, and when it is over; and at once when
+it fails for another reason, which may be the one that somebody can do something about."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 LOG_EVERY_SECONDS: Final = 60.0
+MAX_REASONS: Final = 4
+"""How many different reasons are told in that time: some hold a number that differs each time."""
 
 
 @dataclass(slots=True)
@@ -18,19 +21,28 @@ class Outage:
     """How many failures were not told since the last one that was."""
 
     _told: bool = False
-    _told_at: float | None = None  # outlives the outage: one that comes and goes is still told once a minute
+    # These outlive the outage: one that comes and goes is still told once a minute.
+    _told_at: float | None = None
+    _reasons: set[str] = field(default_factory=set)
 
-    def failed(self, now: float) -> bool:
+    def failed(self, now: float, reason: str = "") -> bool:
         """Count a failure; whether it is to be told. Who tells it calls `told`."""
         self.since = now if self.since is None else self.since
         self.failures += 1
-        if self._told_at is None or now - self._told_at >= LOG_EVERY_SECONDS:
+        if self._is_due(now) or (reason not in self._reasons and len(self._reasons) < MAX_REASONS):
             return True
         self.suppressed += 1
         return False
 
-    def told(self, now: float) -> None:
-        self._told, self._told_at, self.suppressed = True, now, 0
+    def told(self, now: float, reason: str = "") -> None:
+        if self._is_due(now):
+            self._told_at = now
+            self._reasons.clear()
+        self._reasons.add(reason)
+        self._told, self.suppressed = True, 0
+
+    def _is_due(self, now: float) -> bool:
+        return self._told_at is None or now - self._told_at >= LOG_EVERY_SECONDS
 
     def recovered(self, now: float) -> float | None:
         """End the outage; how long it lasted if that is to be told, None else."""
