@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from datetime import UTC, datetime
 
+import pytest
 from drakkar.fleet.identity import WorkerIdentity
-from drakkar.leadership import Leadership
+from drakkar.leadership import Leadership, local_hint
 from drakkar.leases.memory import MemoryLeases, MemoryStore
 from drakkar.settings import load_settings
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies, RunContext, Runner
@@ -15,7 +16,7 @@ from support.supervised import Job, forever, holders, memory
 from support.virtual_time import VirtualClock, virtual_time
 
 
-def make(store: MemoryStore, worker: BackgroundWorker) -> Leadership:
+def make(store: MemoryStore, worker: BackgroundWorker, log: RecordingLogger | None = None) -> Leadership:
     return Leadership(
         load_settings(environ={}, overrides={"fleet.registry.provider": "none"}),
         MemoryLeases(store),
@@ -25,7 +26,7 @@ def make(store: MemoryStore, worker: BackgroundWorker) -> Leadership:
         on_change=lambda: None,
         cache=None,
         clock=VirtualClock(),
-        logger=RecordingLogger(),
+        logger=log or RecordingLogger(),
         metrics=CollectorRegistry(),
     )
 
@@ -70,3 +71,28 @@ async def test_nothing_is_acquired_once_the_stop_has_begun() -> None:
     assert await leadership.stop() == []
     assert got == []
     assert holders(store) == {}
+
+
+@virtual_time
+async def test_leases_of_one_process_are_called_so_when_they_begin() -> None:
+    log = RecordingLogger()
+    leadership = make(memory(), Job().worker(), log)
+    leadership.start()
+    await asyncio.sleep(1)
+    [line] = log.named("lease_scope_local")
+    assert str(line["hint"]).startswith("each process leads by itself; set supervisor.leases.provider")
+    await leadership.stop()
+
+
+@pytest.mark.parametrize(
+    ("provider", "hint"),
+    [
+        ("none", "each process leads by itself; set supervisor.leases.provider"),
+        ("filesystem", "workers elsewhere do not see these leases; set shared.dir"),
+        ("cardbox", "workers elsewhere do not see these leases"),
+    ],
+)
+def test_what_local_leases_mean_depends_on_whose_they_are(provider: str, hint: str) -> None:
+    settings = load_settings(environ={}, overrides={"supervisor.leases.provider": provider})
+
+    assert local_hint(settings).startswith(hint)

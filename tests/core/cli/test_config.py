@@ -178,3 +178,13 @@ def test_check_takes_what_a_worker_takes(drakkar: Drakkar) -> None:
     ended = drakkar("config", "check", *(f"--set={key}" for key in keys))
 
     assert (ended.status, ended.out, ended.err) == (0, "the settings are fine\n", "")
+
+
+def test_check_tells_that_each_process_would_lead_by_itself(drakkar: Drakkar) -> None:
+    drakkar.install_jobs("sweep")
+    keys = ["shared.dir=/mnt/fleet", SWEEP, "supervisor.leases.provider=none"]
+
+    ended = drakkar("config", "check", *(f"--set={key}" for key in keys))
+
+    assert (ended.status, ended.out) == (0, "the settings are fine\n")
+    assert "each process leads by itself" in ended.err

@@ -70,7 +70,7 @@ def test_it_tells_why_nothing_can_lead(drakkar: Drakkar) -> None:
     with serving(telling(ANSWER | {"problem": "start: no answer\nwithin 3 s"})) as server:
         ended = drakkar("supervisor", "--url", server.url)
 
-    assert "nothing can lead: start: no answer\\nwithin 3 s" in ended.out
+    assert "cannot lead: start: no answer\\nwithin 3 s" in ended.out
 
 
 @pytest.mark.parametrize("answer", [[], {}, {"workers": None}, "text"])

@@ -345,6 +345,7 @@ async def test_warns_once_of_another_live_instance_of_its_name(bench: Bench) -> 
     [line] = bench.log.named("fleet_duplicate_worker_name")
     assert (line["other_instance"], line["other_url"]) == ("0123456789abcdef", "http://10.0.3.99:8080/")
     assert bench.log.level_of("fleet_duplicate_worker_name") == "warning"
+    assert "another worker_name" in line["hint"]
     assert bench.metric("drakkar_fleet_duplicate_worker_name_total") == 1
     bench.provider.cards = [PeerCard({**other, "instance": "f" * 16}, 1.0)]
     await bench.clock.advance(15)

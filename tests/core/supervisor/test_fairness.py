@@ -180,6 +180,9 @@ async def test_processes_that_started_at_once_with_different_shards_take_no_more
     await asyncio.sleep(2 * REFRESH)
     assert first.log.named("fanout_shards_disagree")
     assert second.log.named("fanout_shards_disagree")
+    assert "stop all workers" in first.log.named("fanout_shards_disagree")[0]["hint"]
+    told = "gc takes no shard, since worker-2 works with 8 shards and this worker has 12; stop all workers"
+    assert str(first.supervisor.problem()).startswith(told)
     assert (len(first.held()), len(second.held())) == (4, 8)
     first.supervisor.step_down("gc-leader-11", 1)
     second.supervisor.step_down("gc-leader-3", 1)

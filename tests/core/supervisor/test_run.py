@@ -348,3 +348,26 @@ async def test_a_task_of_something_else_than_a_coroutine_is_refused(work: Any) -
 )
 def test_a_crash_is_told_in_one_line_in_bounded_time(error: BaseException, text: str) -> None:
     assert describe_crash(error) == text
+
+
+class PlainRun:
+    """A runner whose `run` lacks its `async`."""
+
+    def run(self, _ctx: RunContext) -> int:
+        return 42
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (42, "TypeError: build must return an object with a method run, not int"),
+        (None, "TypeError: build must return an object with a method run, not NoneType"),
+        (PlainRun(), "TypeError: run must be written as async def; it returned int"),
+    ],
+)
+@virtual_time
+async def test_what_is_no_runner_is_told_in_words_for_the_author_of_the_job(made: object, told: str) -> None:
+    crash = await ended(start(build=lambda: made))
+
+    assert crash is not None
+    assert describe_crash(crash) == told

@@ -126,6 +126,8 @@ async def test_a_loop_that_is_held_up_is_told_with_its_length_at_most_once_a_min
         await asyncio.sleep(58)
         (line,) = process.log.named("event_loop_held_up")
         assert 3 <= line["seconds"] <= 4
+        assert line["leading"] == ["gc"]
+        assert "into a thread" in line["hint"]
         await asyncio.sleep(60)
         assert len(process.log.named("event_loop_held_up")) == 2
         assert process.log.named("event_loop_held_up")[1]["times"] > 3

@@ -43,6 +43,20 @@ def choose_leases(
     return backend if workers else None
 
 
+def local_hint(settings: Settings) -> str:
+    """What it means that the configured leases are local, and what to do about it."""
+    match lease_provider(settings):
+        case "none":
+            return (
+                "each process leads by itself; set supervisor.leases.provider to one that all workers share"
+            )
+        case "filesystem":
+            return (
+                "workers elsewhere do not see these leases; set shared.dir to a folder that all of them see"
+            )
+    return "workers elsewhere do not see these leases"
+
+
 class Leadership:
     """What is needed to lead: the lease backend of `choose_leases` and the background workers.
 
@@ -75,7 +89,13 @@ class Leadership:
             timeout_seconds=leases.timeout_seconds,
         )
         self.keeper = LeaseKeeper(
-            backend, ctx, leases.timing, clock=clock, logger=logger, metrics=LeaseMetrics(metrics)
+            backend,
+            ctx,
+            leases.timing,
+            clock=clock,
+            logger=logger,
+            metrics=LeaseMetrics(metrics),
+            local_hint=local_hint(settings),
         )
         around = Surroundings(
             keeper=self.keeper,
@@ -107,7 +127,7 @@ class Leadership:
         return self.supervisor.features()
 
     def lease_problem(self) -> str | None:
-        return self.keeper.problem
+        return self.keeper.problem or self.supervisor.problem()
 
     async def list_leases(self) -> Sequence[LeaseInfo]:
         return await self.keeper.list()

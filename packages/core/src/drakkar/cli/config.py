@@ -16,7 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=["show", "check"],
         default="show",
-        help="show: print them (default); check: only tell whether drakkar run would take them",
+        help="show: print them (default); check: only tell whether drakkar run would refuse"
+        " them before it takes a port or touches a store",
     )
     add_settings_options(parser)
     add_json_option(parser, "the settings")
@@ -35,8 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(settings: Settings) -> None:
+    from drakkar.leadership import local_hint
     from drakkar.telemetry.logs import configure_logging, get_logger
     from drakkar.worker import choose_parts
 
     configure_logging("warning", "auto")
-    choose_parts(settings, os.environ, get_logger())
+    logger = get_logger()
+    backend = choose_parts(settings, os.environ, logger).backend
+    if backend is not None and backend.local and settings.fleet.registry.provider != "none":
+        logger.warning("lease_scope_local", hint=local_hint(settings))

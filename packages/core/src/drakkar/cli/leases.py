@@ -92,7 +92,10 @@ async def _ask_holder(settings: Settings, url: str, name: str) -> tuple[str, Ans
         held = {row.get("name"): row.get("worker") for row in leases.data["leases"]}
         holder = held.get(name)
         if holder is None:
-            near = difflib.get_close_matches(name, [str(other) for other in held], n=1, cutoff=0.4)
+            names = [str(other) for other in held]
+            near = [other for other in names if other.startswith(name)] or difflib.get_close_matches(
+                name, names
+            )
             hint = f"did you mean {one_line(near[0])}?" if near else "see drakkar leases"
             raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; {hint}")
         rows = (await ask_workers(client)).data

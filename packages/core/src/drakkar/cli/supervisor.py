@@ -109,7 +109,7 @@ def _rows(answer: Answer) -> Sequence[Row]:
 
 def _problem(answer: Answer) -> str:
     problem = answer.data.get("problem")
-    return f"nothing can lead: {one_line(problem, 300)}" if isinstance(problem, str) else ""
+    return f"cannot lead: {one_line(problem, 600)}" if isinstance(problem, str) else ""
 
 
 SUBJECT: Final = _watching.Subject(_ask, _COLUMNS, _rows, _problem)

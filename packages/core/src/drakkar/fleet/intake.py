@@ -112,6 +112,7 @@ class Intake:
                 worker=self._identity.worker,
                 other_instance=instance,
                 other_url=card["url"],
+                hint="give one of the two another worker_name, or stop it",
             )
 
 

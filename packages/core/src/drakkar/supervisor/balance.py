@@ -26,6 +26,7 @@ PEERS_SECONDS: Final = 1.0
 ATTEMPT_SECONDS: Final = 0.5
 """How long a shard that was asked for counts as one that is held, unless it was refused."""
 
+DISAGREE_HINT: Final = "stop all workers that have the old number, then start them with the new one"
 _REMEMBERED_PEERS: Final = 1024
 
 
@@ -66,7 +67,7 @@ class Balance:
         """
         waited = False
         while True:
-            if self._outnumbered():
+            if self._outnumbering() is not None:
                 await self._clock.sleep(self._refresh_seconds)
             elif not waited and self._in_hand() >= self._share(self._peers()):
                 seconds = ABOVE_SHARE_SECONDS * (2 if shard in self._given else 1)
@@ -116,8 +117,17 @@ class Balance:
         """Whether a peer that something was given up for has more than it had then."""
         return any(held.get(worker, 0) > had for worker, had in self._wanting_then.items())
 
-    def _outnumbered(self) -> bool:
-        return any(peer.held for peer in self._peers() if peer.shards != self._shards)
+    def problem(self) -> str | None:
+        """Why this process takes no shard; None while it may."""
+        peer = self._outnumbering()
+        if peer is None:
+            return None
+        works = f"{peer.worker[:200]} works with {peer.shards} shards and this worker has {self._shards}"
+        return f"{self._name} takes no shard, since {works}; {DISAGREE_HINT}"
+
+    def _outnumbering(self) -> PeerShare | None:
+        """A peer at work under another number of shards."""
+        return next((peer for peer in self._peers() if peer.held and peer.shards != self._shards), None)
 
     def _in_hand(self) -> int:
         """How many shards are held or were asked for just now."""
@@ -160,4 +170,5 @@ class Balance:
                 shards=self._shards,
                 peer=peer.worker[:200],
                 peer_shards=peer.shards,
+                hint=DISAGREE_HINT,
             )

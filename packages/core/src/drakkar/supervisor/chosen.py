@@ -82,8 +82,10 @@ def _find(name: str) -> Supervised:
     entries = offered.get(name, ())
     if not entries:
         known = sorted({*_registered, *offered})
-        nearest = difflib.get_close_matches(name, known, n=1)
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
         hint = f", did you mean {nearest[0]!r}?" if nearest else ""
+        if " " in name and not nearest:
+            hint = "; separate names with commas"
         raise ConfigError(
             f"supervisor.workers: there is no background worker {name!r}{hint}"
             f" (those that exist: {', '.join(known) or 'none'})"

@@ -86,6 +86,10 @@ class FanOutGroup:
         """What the card says of this fan-out."""
         return {"shards": self.shards, "held": len(self._held), "ready": self._ready()}
 
+    def problem(self) -> str | None:
+        """Why no shard is taken here; None when shards are."""
+        return self._balance.problem()
+
     def stop(self) -> None:
         self._sharing.cancel()
         for lane in self._lanes:

@@ -5,7 +5,8 @@ have ended.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from drakkar.fleet.provider import EventLogger
@@ -54,7 +55,7 @@ class Run:
             if asyncio.iscoroutine(runner):
                 runner.close()
                 raise TypeError("build must be a plain function, not a coroutine function")
-            await runner.run(context)
+            await _work_of(runner, context)
         except asyncio.CancelledError as error:
             if not self.ending:  # of the runner's own making
                 self._crashed(error)
@@ -93,3 +94,14 @@ class Run:
         if self._task.done() and not self._children and not self.finished:
             self.ending = self.finished = True
             self._on_change()
+
+
+def _work_of(runner: object, context: RunContext) -> Awaitable[None]:
+    """What `run` returned. Raises `TypeError`, in words for the author of the job, for what is no runner."""
+    run = getattr(runner, "run", None)
+    if not callable(run):
+        raise TypeError(f"build must return an object with a method run, not {type(runner).__name__}")
+    work = run(context)
+    if not inspect.isawaitable(work):
+        raise TypeError(f"run must be written as async def; it returned {type(work).__name__}")
+    return work

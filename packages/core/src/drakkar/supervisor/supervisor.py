@@ -44,7 +44,9 @@ class Supervisor:
     def start(self) -> None:
         """Begin; nothing waits for the store."""
         logger = UnfailingLogger(self._around.logger)
-        self._lag = asyncio.create_task(watch_lag(self._around.clock, logger), name="drakkar lag")
+        self._lag = asyncio.create_task(
+            watch_lag(self._around.clock, logger, lambda: self._events.leader_for), name="drakkar lag"
+        )
         fan_outs: dict[str, FanOutGroup] = {}
         for worker in self._workers:
             if isinstance(worker, FanOut):
@@ -94,6 +96,11 @@ class Supervisor:
     def reports(self) -> dict[str, Sequence[LaneReport]]:
         """The lanes of each background worker, by its name."""
         return {name: self._groups[name].reports() for name in sorted(self._groups)}
+
+    def problem(self) -> str | None:
+        """Why a fan-out takes nothing here although the leases work; None when there is no such reason."""
+        found = (group.problem() for group in self._groups.values() if isinstance(group, FanOutGroup))
+        return next((problem for problem in found if problem is not None), None)
 
     def history(self) -> Sequence[HistoryEvent]:
         """The last leader changes and crashes, oldest first."""
