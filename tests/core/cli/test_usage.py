@@ -62,6 +62,11 @@ def test_every_command_has_a_file_of_its_own() -> None:
         (["run", "--prov", "none"], "there is no option --prov; see drakkar run --help"),
         (["run", "--port", "eighty"], "command line: ui.port must be a whole number from 0 to 65535"),
         (["run", "--host", ""], "command line: ui.host must be a host name or an address"),
+        (["run", "--host", "256.1.1.1"], "command line: ui.host must be a host name or an address"),
+        (
+            ["run", "--provider=none", "--workers", "a b"],
+            "supervisor.workers: there is no background worker 'a b'; separate names with commas",
+        ),
         (["run", "--worker-name", "a\nb"], "command line: worker_name must not hold control characters"),
         (
             ["run", "--provider", "nonsense"],

@@ -83,9 +83,17 @@ def test_a_name_that_is_not_meant_for_the_settings_is_left_alone(
 def test_the_short_variable_names_the_background_workers(
     text: str, names: list[str], load: Callable[..., Settings]
 ) -> None:
-    environ = {"DK_SUPERVISOR__WORKERS": '["inventory"]', "DK_WORKERS": text}
+    assert list(load("{supervisor: {workers: [a]}}", {"DK_WORKERS": text}).supervisor.workers) == names
 
-    assert list(load("{supervisor: {workers: [rebalance]}}", environ).supervisor.workers) == names
+
+def test_the_short_and_the_long_variable_may_not_say_different_things(
+    load: Callable[..., Settings], refusal: Callable[..., str]
+) -> None:
+    same = {"DK_WORKERS": "gc,lifecycle", "DK_SUPERVISOR__WORKERS": '["gc", "lifecycle"]'}
+
+    assert load(environ=same).supervisor.workers == ("gc", "lifecycle")
+    message = refusal(environ=same | {"DK_WORKERS": "gc"})
+    assert message == "DK_WORKERS: it says something else than DK_SUPERVISOR__WORKERS; drop one"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from drakkar.settings.text import name_list
 
 PREFIX: Final = "DK_"
 WORKERS_VARIABLE: Final = "DK_WORKERS"
-"""Stands for `WORKERS_KEY`, and wins over its long name."""
+"""Stands for `WORKERS_KEY`; must not say something else than its long name."""
 
 WORKERS_KEY: Final = "supervisor.workers"
 

@@ -5,7 +5,9 @@ Text that comes from the environment is converted before, by `drakkar.settings._
 is known. Messages go on from the key, "must be ...", and never repeat the value, which may be a secret.
 """
 
+import ipaddress
 import math
+import socket
 import unicodedata
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -134,9 +136,21 @@ def _port(value: object) -> int | None:
 
 def _host(value: object) -> str:
     host = _plain(value)
-    if not host or len(host) > 255 or any(char in host for char in " []/@"):
+    if not host or len(host) > 255 or any(char in host for char in " []/@") or _is_broken_address(host):
         raise ValueError("must be a host name or an address, such as 127.0.0.1, ::1 or 0.0.0.0 (no brackets)")
     return host
+
+
+def _is_broken_address(host: str) -> bool:
+    """Whether it can only be an address, and is none."""
+    try:
+        if ":" in host:
+            ipaddress.IPv6Address(host)
+        elif not host.strip("0123456789."):
+            socket.inet_aton(host)
+    except (ValueError, OSError):
+        return True
+    return False
 
 
 def _url(value: object) -> str:

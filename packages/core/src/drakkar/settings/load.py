@@ -58,7 +58,7 @@ def load_settings(
             draft.take_text(path, environ[name], name)
     if WORKERS_VARIABLE in environ:
         path = tuple(WORKERS_KEY.split("."))
-        draft.take_text(path, environ[WORKERS_VARIABLE], WORKERS_VARIABLE)
+        draft.take_workers(path, environ)
     for key, text in (overrides or {}).items():
         draft.take_text(tuple(key.split(".")), text, _COMMAND_LINE)
     return draft.settings()
@@ -89,6 +89,16 @@ class _Draft:
             self._put(path, parse(path, text), origin)
         except ValueError as error:
             self.problems.append(f"{one_line(origin)}: {dotted(path)} {error}")
+
+    def take_workers(self, path: tuple[str, ...], environ: Mapping[str, str]) -> None:
+        """Take the short variable; a long one beside it must say the same, since neither is meant to win."""
+        text, long_name = environ[WORKERS_VARIABLE], variable(path)
+        try:
+            if long_name in environ and parse(path, environ[long_name]) != parse(path, text):
+                self.problems.append(f"{WORKERS_VARIABLE}: it says something else than {long_name}; drop one")
+        except ValueError:
+            pass  # which of them is no list is told where each is taken
+        self.take_text(path, text, WORKERS_VARIABLE)
 
     def _put(self, path: tuple[str, ...], value: Any, origin: str) -> None:
         inside = self.data
