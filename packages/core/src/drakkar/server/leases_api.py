@@ -93,9 +93,11 @@ def leases_router(view: LeasesView, listing: LeaseListing) -> APIRouter:
         return JSONResponse(supervisor_answer(view))
 
     @router.post("/leases/step-down", summary="Have the run under a lease that this worker holds yield")
-    async def step_down(request: Request, name: str) -> JSONResponse:
+    async def step_down(request: Request, name: str = "") -> JSONResponse:
         if request.headers.get(ACTION_HEADER) != "step-down":
             return JSONResponse({"error": f"send the header {ACTION_HEADER}: step-down"}, status_code=403)
+        if not name:
+            return JSONResponse({"error": "say which lease: step-down?name=NAME"}, status_code=400)
         if not view.step_down(name, COOL_DOWN_SECONDS):
             return JSONResponse({"error": f"this worker does not hold {name!r}"}, status_code=404)
         return JSONResponse({"name": name, "cool_down_seconds": COOL_DOWN_SECONDS}, status_code=202)
