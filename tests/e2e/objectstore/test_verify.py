@@ -222,6 +222,17 @@ def test_the_command_puts_lists_gets_and_removes(tmp_path: Path, capfd: pytest.C
     assert capfd.readouterr().out.count("cat.jpg") == 3
 
 
+@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "inf"])
+def test_the_command_puts_nothing_that_has_expired_already(
+    seconds: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        objectstore(tmp_path, "put", "photos", "cat.jpg", "--expires-in", seconds)
+
+    assert left.value.code == 2
+    assert "--expires-in: must be a number of seconds greater than 0" in capfd.readouterr().err
+
+
 def test_the_command_says_what_is_not_there_and_what_cannot_be(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,7 @@ Exit status: 0, 1 when something is not there or not right, 2 for wrong usage.
 import argparse
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -128,6 +129,13 @@ def _tree(arguments: argparse.Namespace) -> Tree:
     return tree
 
 
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError("must be a number of seconds greater than 0")
+    return seconds
+
+
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="objectstore", description=__doc__)
     parser.add_argument("--dir", type=Path, default=os.environ.get(ROOT), help=f"the store; else {ROOT}")
@@ -142,7 +150,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
     put = add("put", _put, "store a file, or standard input", "bucket", "key")
     put.add_argument("file", type=Path, nargs="?")
-    put.add_argument("--expires-in", type=float, metavar="SECONDS")
+    put.add_argument("--expires-in", type=_seconds, metavar="SECONDS")
     get = add("get", _get, "write an object to a file, or to standard output", "bucket", "key")
     get.add_argument("file", type=Path, nargs="?")
     ls = add("ls", _ls, "list the objects of a bucket, or of all")

@@ -36,6 +36,13 @@ class StaticLeases:
 
     async def start(self, ctx: LeaseContext) -> None:
         self._ctx = ctx
+        named = {*self._workers, *(worker for _, worker in self._assignments)}
+        if named and ctx.worker not in named:
+            ctx.logger.warning(
+                "static_leases_not_for_this_worker",
+                worker=ctx.worker,
+                hint="the others do not count on it: add it to fleet.registry.static.peers of every worker",
+            )
         self._workers.add(ctx.worker)
 
     async def acquire(self, name: str) -> Lease | Held:
