@@ -47,6 +47,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "drakkar.telemetry": ("drakkar.telemetry", "drakkar.fleet.liveness", "drakkar.fleet.provider"),
     "drakkar.settings": (
         "drakkar.settings",
+        "drakkar.clock",
         "drakkar.errors",
         "drakkar.fleet.plugins",
         "drakkar.leases.deadline",

@@ -35,6 +35,6 @@ async def test_a_worker_that_nothing_is_assigned_to_is_warned_of_at_its_start(
     log = RecordingLogger()
     await make_registry.lease_backend(options).start(LeaseContext(worker, "1", "", log))
 
-    told = log.named("static_leases_not_for_this_worker")
+    told = log.named("lease_worker_not_listed")
     assert [line["worker"] for line in told] == [worker] * warned
     assert all("fleet.registry.static.peers" in line["hint"] for line in told)

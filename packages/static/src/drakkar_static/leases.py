@@ -39,7 +39,7 @@ class StaticLeases:
         named = {*self._workers, *(worker for _, worker in self._assignments)}
         if named and ctx.worker not in named:
             ctx.logger.warning(
-                "static_leases_not_for_this_worker",
+                "lease_worker_not_listed",
                 worker=ctx.worker,
                 hint="the others do not count on it: add it to fleet.registry.static.peers of every worker",
             )
