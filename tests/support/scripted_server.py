@@ -13,9 +13,10 @@ Reply = Callable[[Send], None]
 @dataclass
 class Server:
     """Answers each request with the next of `replies`, and with the last one from then on; keeps what was
-    asked."""
+    asked. The probe is apart."""
 
     replies: list[Reply]
+    probe: Reply
     url: str = ""
     requests: list[str] = field(default_factory=list)
 
@@ -27,15 +28,18 @@ class Server:
                 if not (data := connection.recv(65536)):
                     return
                 asked += data
-            self.requests.append(asked.decode())
-            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+            if asked.partition(b" HTTP/")[0].endswith(b"/readyz"):
+                reply = self.probe
+            else:
+                self.requests.append(asked.decode())
+                reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
             with suppress(OSError):  # the client has seen enough
                 reply(connection.sendall)
 
 
 @contextmanager
-def serving(*replies: Reply) -> Iterator[Server]:
-    server = Server(list(replies))
+def serving(*replies: Reply, probe: Reply | None = None) -> Iterator[Server]:
+    server = Server(list(replies), reply(b"", "404 Not Found") if probe is None else probe)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server.url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
 

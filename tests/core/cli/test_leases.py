@@ -13,8 +13,38 @@ LEASES = [
 ]
 
 
-def telling(leases: list[dict[str, Any]]) -> Reply:
-    return reply(json.dumps({"provider": "filesystem", "leases": leases, "age_seconds": 0.0}).encode())
+def telling(leases: list[dict[str, Any]], **more: Any) -> Reply:
+    answer = {"provider": "filesystem", "leases": leases, "age_seconds": 0.0} | more
+    return reply(json.dumps(answer).encode())
+
+
+OUTAGE = {"age_seconds": 818.2, "error": "CallError: no answer\nwithin 3 s"}
+WHY_OLD = "the store cannot be read; this was so 818 s ago: CallError: no answer\\nwithin 3 s"
+
+
+def test_an_old_list_says_that_it_is_and_why(drakkar: Drakkar) -> None:
+    with serving(telling(LEASES, **OUTAGE), telling(LEASES, error=None)) as server:
+        old = drakkar("leases", "--url", server.url)
+        new = drakkar("leases", "--url", server.url)
+
+    assert old.status == 0
+    assert " ".join(old.out.split()).endswith(WHY_OLD)
+    assert "inventory-leader" in new.out
+    assert "cannot be read" not in new.out
+
+
+def test_a_refused_step_down_says_that_its_list_was_old(drakkar: Drakkar) -> None:
+    refusal = reply(b'{"error": "this worker does not hold it"}', "404 Not Found")
+    with serving(telling(LEASES, **OUTAGE)) as server:
+        row = {"worker_name": "worker-1", "url": server.url}
+        server.replies += [reply(json.dumps([row]).encode()), refusal]
+        refused = drakkar("leases", "step-down", "gc-leader", "--url", server.url)
+    with serving(telling(LEASES, **OUTAGE)) as server:
+        unknown = drakkar("leases", "step-down", "qqq", "--url", server.url)
+
+    assert refused.status == unknown.status == 1
+    assert refused.error.endswith(f"status 404: this worker does not hold it ({WHY_OLD})")
+    assert unknown.error.endswith(f"see drakkar leases ({WHY_OLD})")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,23 @@ def test_it_prints_a_table(drakkar: Drakkar) -> None:
     ]
 
 
+def test_a_list_that_cannot_be_read_any_more_says_so(drakkar: Drakkar) -> None:
+    def probe(**failing: float) -> Reply:
+        registry = {"provider": "redis", "snapshot_age_seconds": 60.0, "failing_for_seconds": failing}
+        return reply(json.dumps({"ready": True, "state": "running", "registry": registry}).encode())
+
+    said = []
+    for failing in ({"list": 45.2, "publish": 50.0}, {"publish": 50.0}):
+        with serving(rows(ROW), probe=probe(**failing)) as server:
+            said.append(drakkar("workers", "--url", server.url))
+
+    assert " ".join(said[0].out.split()).endswith(
+        "the store could not be read for 45 s; this is the last list, and its ages grow"
+    )
+    assert "could not be read" not in said[1].out
+    assert [ended.status for ended in said] == [0, 0]
+
+
 def test_it_prints_json(drakkar: Drakkar) -> None:
     row = ROW | {"new_key": {"a": [1, None]}, "state": "\u202eläuft"}
     with serving(rows(row)) as server:

@@ -42,6 +42,9 @@ class Answer:
     url: str
     """Of the worker, as it may be printed."""
 
+    remark: str = ""
+    """What else a person should know of it."""
+
 
 def worker_url(settings: Settings, given: str | None) -> str:
     """The base URL of the worker to ask, with a slash at the end: the one that is given, else the one of

@@ -34,6 +34,12 @@ class Subject:
     note: Callable[[Answer], str] = lambda _: ""
     """What is to be said below the table; empty for nothing."""
 
+    ask_to_show: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Answer]] | None = None
+    """Asks for what a person should know, too; None when `ask` gets all."""
+
+    def asking(self, as_json: bool) -> Callable[[httpx.AsyncClient], Coroutine[Any, Any, Answer]]:
+        return self.ask if as_json or self.ask_to_show is None else self.ask_to_show
+
 
 def add_arguments(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--url", help="the worker to ask (default: the one of these settings on this host)")
@@ -53,7 +59,7 @@ async def _once(
     settings: Settings, url: str, subject: Subject, as_json: bool, stopping: asyncio.Event
 ) -> int:
     async with connect(url, settings) as client:
-        answer = await unless(stopping, subject.ask(client))
+        answer = await unless(stopping, subject.asking(as_json)(client))
     if answer is None:
         raise DrakkarError("interrupted")
     if as_json:
@@ -69,18 +75,18 @@ async def _watch(
     """The first answer must come; after that, a worker that does not answer is shown as such."""
     console = make_console()
     async with connect(url, settings) as client:
-        answer = await unless(stopping, subject.ask(client))
+        answer = await unless(stopping, subject.asking(as_json)(client))
         if as_json:
             while answer is not None:
                 print(json.dumps(answer.data), flush=True)  # noqa: T201
-                answer = await _next(client, subject, stopping)
+                answer = await _next(client, subject.asking(as_json=True), stopping)
             return 0
         with Live(console=console, auto_refresh=False, transient=False) as live:
             error = ""
             while answer is not None:
                 live.update(_view(subject, answer, error, console), refresh=True)
                 try:
-                    latest = await _next(client, subject, stopping)
+                    latest = await _next(client, subject.asking(as_json=False), stopping)
                 except UnavailableError as failure:
                     error = str(failure)
                     continue
@@ -88,10 +94,14 @@ async def _watch(
     return 0
 
 
-async def _next(client: httpx.AsyncClient, subject: Subject, stopping: asyncio.Event) -> Answer | None:
+async def _next(
+    client: httpx.AsyncClient,
+    asking: Callable[[httpx.AsyncClient], Coroutine[Any, Any, Answer]],
+    stopping: asyncio.Event,
+) -> Answer | None:
     async def ask_later() -> Answer:
         await asyncio.sleep(_REFRESH_SECONDS)
-        return await subject.ask(client)
+        return await asking(client)
 
     return await unless(stopping, ask_later())
 

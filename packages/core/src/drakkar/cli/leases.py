@@ -72,6 +72,15 @@ def _rows(answer: Answer) -> Sequence[dict[str, Any]]:
     ]
 
 
+def _why_old(answer: Answer) -> str:
+    """Why the leases are not those of this moment; empty when they are."""
+    error = answer.data.get("error")
+    if not isinstance(error, str):
+        return ""
+    age = seconds(answer.data.get("age_seconds"))
+    return f"the store cannot be read; this was so {age} ago: {one_line(error, 300)}"
+
+
 async def _step_down(settings: Settings, url: str, name: str, as_json: bool, stopping: asyncio.Event) -> int:
     done = await unless(stopping, _ask_holder(settings, url, name))
     if done is None:
@@ -97,20 +106,26 @@ async def _ask_holder(settings: Settings, url: str, name: str) -> tuple[str, Ans
                 name, names
             )
             hint = f"did you mean {one_line(near[0])}?" if near else "see drakkar leases"
-            raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; {hint}")
+            why = f" ({why})" if (why := _why_old(leases)) else ""
+            raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; {hint}{why}")
         rows = (await ask_workers(client)).data
     holder_url = next((row.get("url") for row in rows if row["worker_name"] == holder), None)
     if not isinstance(holder_url, str):
         raise DrakkarError(f"{one_line(str(holder))} holds it and is not in the workers list; give its --url")
-    async with connect(worker_url(settings, holder_url), settings) as client:
-        answer = await ask(
-            client,
-            "api/v1/leases/step-down",
-            "POST",
-            params={"name": name},
-            headers={"X-Drakkar-Action": "step-down"},
-        )
+    try:
+        async with connect(worker_url(settings, holder_url), settings) as client:
+            answer = await ask(
+                client,
+                "api/v1/leases/step-down",
+                "POST",
+                params={"name": name},
+                headers={"X-Drakkar-Action": "step-down"},
+            )
+    except UnavailableError as error:
+        if why := _why_old(leases):
+            raise UnavailableError(f"{error} ({why})") from error
+        raise
     return str(holder), answer
 
 
-SUBJECT: Final = _watching.Subject(ask_leases, _COLUMNS, _rows)
+SUBJECT: Final = _watching.Subject(ask_leases, _COLUMNS, _rows, _why_old)

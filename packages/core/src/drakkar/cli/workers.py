@@ -2,13 +2,17 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import httpx
 from rich.text import Text
 
 from drakkar.cli import _watching
-from drakkar.cli._client import Answer, Row, ask_workers
+from drakkar.cli._client import Answer, Row, ask, ask_workers
+from drakkar.cli._output import seconds
+from drakkar.errors import UnavailableError
 
 _COLUMNS: Final = ("", "worker", "cluster", "state", "online", "last seen", "version", "leads", "url")
 
@@ -19,6 +23,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     return _watching.show(arguments, SUBJECT)
+
+
+async def _ask_to_show(client: httpx.AsyncClient) -> Answer:
+    """The list, and whether it is an old one: it looks the same while the store cannot be read."""
+    answer = await ask_workers(client)
+    try:
+        since = seconds((await ask(client, "readyz")).data["registry"]["failing_for_seconds"]["list"])
+    except (UnavailableError, TypeError, KeyError):  # it works, or there is none
+        return answer
+    why = f"the store could not be read for {since}; this is the last list, and its ages grow"
+    return replace(answer, remark=why if since else "")
 
 
 def _rows(answer: Answer) -> Sequence[dict[str, Any]]:
@@ -60,11 +75,13 @@ def _last_seen(value: object, now: datetime | None) -> str:
         return ""
     if now is None:
         return f"{seen:%Y-%m-%d %H:%M:%S}Z"
-    seconds = max(0, round((now - seen).total_seconds()))
+    ago = max(0, round((now - seen).total_seconds()))
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit} ago"
-    return f"{seconds} s ago"
+        if ago >= 2 * length:
+            return f"{ago // length} {unit} ago"
+    return f"{ago} s ago"
 
 
-SUBJECT: Final = _watching.Subject(ask_workers, _COLUMNS, _rows)
+SUBJECT: Final = _watching.Subject(
+    ask_workers, _COLUMNS, _rows, lambda answer: answer.remark, ask_to_show=_ask_to_show
+)
