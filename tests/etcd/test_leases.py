@@ -273,14 +273,23 @@ async def test_tokens_rise_when_their_base_is_tampered_with(
     assert tokens == sorted(set(tokens))
 
 
-async def test_a_base_that_is_no_number_is_an_error_that_says_so(
-    backend: MakeBackend, etcd: Etcd, prefix: str
+@pytest.mark.parametrize("garbage", [b"", b"\xffx", b"9" * 16], ids=["empty", "no text", "no such time"])
+async def test_a_base_that_is_no_number_is_replaced_and_tokens_rise(
+    backend: MakeBackend, etcd: Etcd, prefix: str, garbage: bytes
 ) -> None:
-    one = await backend("worker-1")
-    etcd.put(f"{prefix}/lease-base", b"\xffx")
+    one, two = await backend("worker-1"), await backend("worker-2")
+    before = await granted(one)
+    held = await granted(one, "other-leader")
+    await one.release("gc-leader", before.token)
+    etcd.put(f"{prefix}/lease-base", garbage)
 
-    with pytest.raises(ValueError, match="the key lease-base below the prefix is no number"):
-        await one.acquire("gc-leader")
+    after = await granted(two)
+
+    assert after.token > before.token
+    assert (await one.renew([held])).kept == [held]
+    three = await backend("worker-3")
+    await two.release("gc-leader", after.token)
+    assert (await granted(three)).token > after.token
 
 
 # --- waiting, listing ---------------------------------------------------------------------------------------

@@ -165,12 +165,17 @@ def with_users(folder: Path, prefix: str, program: str = "etcd", *arguments: str
     """A member with the users `root` and `fleet`, each with its name as the password; `fleet` may read and
     write below `prefix` alone."""
     with single(folder, program, *arguments) as server:
-        for user in ("root", "fleet"):
-            server.call("/auth/user/add", {"name": user, "password": user})
-            server.call("/auth/role/add", {"name": user})
-            server.call("/auth/user/grant", {"user": user, "role": user})
-        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        allowed = {"permType": "READWRITE", "key": b64(prefix), "range_end": b64(end)}
-        server.call("/auth/role/grant", {"name": "fleet", "perm": allowed})
-        server.call("/auth/enable", {})
+        add_users(server, prefix)
         yield server
+
+
+def add_users(server: Etcd, prefix: str) -> None:
+    """The same in a member that has none."""
+    for user in ("root", "fleet"):
+        server.call("/auth/user/add", {"name": user, "password": user})
+        server.call("/auth/role/add", {"name": user})
+        server.call("/auth/user/grant", {"user": user, "role": user})
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    allowed = {"permType": "READWRITE", "key": b64(prefix), "range_end": b64(end)}
+    server.call("/auth/role/grant", {"name": "fleet", "perm": allowed})
+    server.call("/auth/enable", {})

@@ -70,7 +70,11 @@ async def test_an_authority_alone_is_enough_where_the_server_asks_for_no_certifi
 
 @pytest.mark.parametrize(
     ("option", "content"),
-    [("ca_file", None), ("ca_file", "no certificate"), ("cert_file", None), ("cert_file", "no certificate")],
+    [
+        (option, content)
+        for option in ("ca_file", "cert_file", "key_file")
+        for content in (None, "no certificate and no key")
+    ],
 )
 async def test_a_file_that_cannot_be_used_is_told_at_the_start(
     tmp_path: Path, workers: Workers, option: str, content: str | None
@@ -106,7 +110,7 @@ async def test_a_key_that_needs_a_password_does_not_ask_for_it_on_the_terminal(
     )
     (tmp_path / "encrypted.key").write_bytes(encrypted)
 
-    with pytest.raises(ProviderConfigError, match="cert_file cannot be used"):
+    with pytest.raises(ProviderConfigError, match=r"\.key_file cannot be used: it is encrypted"):
         await workers.registry(
             "worker-1",
             {

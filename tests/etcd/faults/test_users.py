@@ -104,7 +104,7 @@ async def test_a_wrong_password_costs_one_login_however_many_calls_wait_for_it(
     server: Etcd, workers: Workers
 ) -> None:
     leases = await workers.leases("worker-1", options(server))
-    leases._client._token = None
+    leases._client._login.token = None
     object.__setattr__(leases._client._settings, "password", "hunter-2")
     before = server.requests("Authenticate")
 
@@ -121,15 +121,21 @@ async def test_what_the_user_may_not_read_is_an_error_and_no_empty_list(
 ) -> None:
     registry = await workers.registry("worker-1", options(server, prefix="/other"))
     for call in (registry.list, lambda: registry.publish(make_card("worker-1"))):
-        with pytest.raises(EtcdError, match="permission denied"):
+        with pytest.raises(EtcdError, match="permission denied") as refused:
             await call()
+        assert server.endpoint in str(refused.value)
+        assert str(refused.value).endswith("needs the right to read and write below /other/)")
 
 
-async def test_without_a_user_a_server_that_has_them_is_an_error(server: Etcd, workers: Workers) -> None:
-    registry = await workers.registry("worker-1", {"endpoints": [server.endpoint]})
+async def test_without_a_user_a_server_that_has_them_is_told_at_the_start(
+    server: Etcd, workers: Workers
+) -> None:
+    given = {"endpoints": [server.endpoint], "prefix": PREFIX}
 
-    with pytest.raises(EtcdError, match="user name is empty"):
-        await registry.list()
+    with pytest.raises(ProviderConfigError, match=r"^fleet\.registry\.etcd\.username is missing: \S"):
+        await workers.registry("worker-1", given)
+    with pytest.raises(EtcdError, match=r"wants fleet\.registry\.etcd\.username"):
+        await workers.leases("worker-1", given)
 
 
 async def test_a_user_at_a_server_that_has_none_does_no_harm(

@@ -4,7 +4,14 @@ Of the client library's own errors none is used: it cannot read those of a serve
 """
 
 import json
+import os
+import socket
+import ssl
 from typing import Any, Final
+
+import aiohttp
+
+from drakkar_etcd.settings import SECTION, EtcdSettings
 
 _UNAVAILABLE: Final = 14
 _DEADLINE_EXCEEDED: Final = 4
@@ -12,6 +19,8 @@ _UNAUTHENTICATED: Final = 16
 _NOT_LOGGED_IN: Final = ("user name is empty", "invalid auth token", "auth store is old")
 _NO_LOGINS: Final = "authentication is not enabled"
 _LEASE_GONE: Final = "requested lease not found"
+_DENIED: Final = "permission denied"
+_LOGIN_REFUSED: Final = "authentication failed"
 
 
 class EtcdError(Exception):
@@ -25,11 +34,31 @@ class EtcdError(Exception):
         self.lease_is_gone = _LEASE_GONE in message
         self.not_logged_in = code == _UNAUTHENTICATED or any(text in message for text in _NOT_LOGGED_IN)
         self.no_logins = _NO_LOGINS in message
+        self.is_denied = _DENIED in message
+        self.login_is_refused = _LOGIN_REFUSED in message
         self.unavailable = (
             code in (_UNAVAILABLE, _DEADLINE_EXCEEDED)
             or status in (503, 504)
             or "context deadline exceeded" in message  # 3.4 has code 2 for it
         )
+
+    def explain(self, endpoint: str, settings: EtcdSettings) -> None:
+        """Add who said it, and where the remedy may be; no user and no password."""
+        hint = ""
+        if self.is_denied:
+            hint = f"; {SECTION}.username needs the right to read and write below {settings.prefix}/"
+        elif self.not_logged_in and not settings.username:
+            hint = f"; this cluster wants {SECTION}.username and {SECTION}.password"
+        self.args = (f"etcd: {self.message} ({endpoint}{hint})",)
+
+
+class NoEtcdError(EtcdError):
+    """Whoever answered is no etcd, as far as one can tell; a proxy of one that is away, perhaps."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        told = "it wants https://" if b"HTTPS server" in body else "is there an etcd at this address?"
+        super().__init__(status, 0, f"status {status} and no JSON: {told} See {SECTION}.endpoints")
+        self.unavailable = True
 
 
 class UnansweredError(ConnectionError):
@@ -43,10 +72,10 @@ class CompactedError(Exception):
 def read_answer(status: int, body: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise EtcdError(status, 0, f"status {status} and no JSON: is there an etcd at this address?")
+        raise NoEtcdError(status, body)
     # Refusals: 3.4 has `error`, `message` and `code`; 3.5 has no `error`, which the library cannot read;
     # those of streams lie one level deeper.
     inner = answer.get("error")
@@ -61,3 +90,23 @@ def read_answer(status: int, body: bytes) -> dict[str, Any]:
 def read_message(line: bytes) -> dict[str, Any]:
     result = read_answer(200, line).get("result")
     return result if isinstance(result, dict) else {}
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a request had no answer. Not aiohttp's own words, which begin with `ssl:default` for plain http."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return _unconnected(error.os_error)
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+
+
+def _unconnected(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    if error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)  # asyncio puts an address in the place of the system's own words
+    if isinstance(error, ssl.SSLError | ConnectionError):  # without a number it is from within the handshake
+        reason = getattr(error, "reason", None) or str(error) or "the connection was closed"
+        return f"no TLS handshake, is it https:// there? ({reason.lower().replace('_', ' ')})"
+    return str(error) or type(error).__name__

@@ -7,10 +7,9 @@ break without each of the detours below is said where it is taken, and shown in 
 
 import asyncio
 import json
-import os
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
@@ -19,15 +18,21 @@ import aiohttp
 from etcd3 import AioClient  # type: ignore[import-untyped]  # it has no types
 from etcd3.baseclient import BaseClient  # type: ignore[import-untyped]  # it has no types
 
-from drakkar_etcd._answers import CompactedError, EtcdError, UnansweredError, read_answer, read_message
-from drakkar_etcd.settings import SECTION, EtcdSettings
+from drakkar_etcd._answers import (
+    CompactedError,
+    EtcdError,
+    UnansweredError,
+    read_answer,
+    read_message,
+    reason_of,
+)
+from drakkar_etcd._login import Login
+from drakkar_etcd._tls import context_of
+from drakkar_etcd.settings import EtcdSettings
 
 T = TypeVar("T")
 
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
-
-LOGIN_PAUSE_SECONDS: Final = 1.0
-"""How long a login that was refused counts for all: each costs the server 65 ms of a processor."""
 
 _HAS_LEADER: Final = {"Grpc-Metadata-hasleader": "true"}
 """Without this header a watch at a member that lost its majority stays open in silence; with it the member
@@ -74,10 +79,7 @@ class EtcdClient:
         self._settings = settings
         self._library: _Library | None = None
         self._limit_seconds = 0.0
-        self._token: str | None = None
-        self._login_failure: EtcdError | None = None
-        self._login_failed_at = 0.0
-        self._login_turn = asyncio.Lock()
+        self._login = Login(settings, self._send_login)
         self._streams: set[aiohttp.ClientResponse] = set()
 
     def open(self, limit_seconds: float) -> None:
@@ -88,8 +90,7 @@ class EtcdClient:
         """
         self._limit_seconds = limit_seconds
         if self._library is None:
-            tls = _tls(self._settings) if self._settings.is_tls else None
-            self._library = _Library(self._settings.endpoints, tls)
+            self._library = _Library(self._settings.endpoints, context_of(self._settings))
 
     async def close(self) -> None:
         """End every stream and connection. May be called twice, and without `open`."""
@@ -108,6 +109,11 @@ class EtcdClient:
         """The one that is asked at present."""
         return self._open().baseurl
 
+    @property
+    def asked(self) -> str:
+        """All endpoints, for a message."""
+        return ", ".join(self._settings.endpoints)
+
     async def call(self, method: str, request: Mapping[str, Any], *, repeat: bool = True) -> dict[str, Any]:
         """Return the answer to one request.
 
@@ -116,26 +122,34 @@ class EtcdClient:
 
         Raises `EtcdError` for a refusal, `UnansweredError` when no endpoint answered.
         """
-        library = self._open()
         data = json.dumps(request).encode()
+        return await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
+
+    async def log_in(self) -> None:
+        """Log in if there is a user to log in as. Raises as `call` does."""
+        if self._login.is_wanted and self._login.token is None:
+            await self._at_each(lambda _: self._login.renew(None), repeat=True)
+
+    async def _at_each(self, ask: Callable[[_Library], Awaitable[T]], *, repeat: bool) -> T:
+        """What `ask` returns at the first endpoint that answers."""
+        library = self._open()
         reason = ""
         for _ in library.endpoints:
             at, began = library.current, asyncio.get_running_loop().time()
             try:
-                return await self._ask(library, method, data)
+                async with asyncio.timeout(self._try_seconds(library)):
+                    return await ask(library)
             except asyncio.CancelledError:
                 # Whoever asked has a time limit, too, which may be the first to end.
-                if asyncio.get_running_loop().time() - began > 0.5 * self._try_seconds(library):
+                if self._is_long(library, began):
                     self._move_on(library, at)
                 raise
-            except aiohttp.ClientConnectorError as error:
-                reason = f"{library.endpoints[at]}: {_why(error)}"
-                sent = False
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                reason = f"{library.endpoints[at]}: {_why(error)}"
-                sent = True
+            except (aiohttp.ClientError, OSError) as error:
+                reason = f"{library.endpoints[at]}: {reason_of(error)}"
+                sent = not isinstance(error, aiohttp.ClientConnectorError)
             except EtcdError as error:
                 if not error.unavailable:
+                    error.explain(library.endpoints[at], self._settings)
                     raise
                 reason = f"{library.endpoints[at]}: {error}"
                 sent = True
@@ -143,11 +157,6 @@ class EtcdClient:
             if sent and not repeat:
                 break
         raise UnansweredError(f"no answer from etcd, {reason}")
-
-    async def log_in(self) -> None:
-        """Log in if there is a user to log in as. Raises as `call` does."""
-        if self._settings.username and self._token is None:
-            await self._renew_login(None)
 
     async def watch(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Yield the messages of a watch, the first of which says that it is there, until it ends.
@@ -158,9 +167,10 @@ class EtcdClient:
         Raises `CompactedError`, `EtcdError`, or what the connection raises.
         """
         library = self._open()
-        token = self._token
+        token = self._login.token
         try:
-            async with self._streaming(library, {"create_request": request}) as lines:
+            token = await self._ready(library)
+            async with self._streaming(library, {"create_request": request}, token) as lines:
                 async for line in lines:
                     message = read_message(line)
                     if message.get("canceled"):
@@ -170,28 +180,36 @@ class EtcdClient:
                         raise EtcdError(200, 0, str(message.get("cancel_reason", "the watch was refused")))
                     yield message
         except EtcdError as error:
-            if self._settings.username and (error.not_logged_in or "permission denied" in str(error)):
+            if self._login.is_wanted and (error.not_logged_in or error.is_denied):
                 # A watch with a dead token is told that it has no permission.
                 with suppress(EtcdError, OSError, aiohttp.ClientError):
-                    await self._renew_login(token)
+                    await self._login.renew(token)
+            raise
+
+    async def _ready(self, library: _Library) -> str | None:
+        at = library.current
+        try:
+            async with asyncio.timeout(self._try_seconds(library)):
+                return await self._login.ready()
+        except (aiohttp.ClientError, OSError):
+            self._move_on(library, at)
             raise
 
     @asynccontextmanager
     async def _streaming(
-        self, library: _Library, request: Mapping[str, Any]
+        self, library: _Library, request: Mapping[str, Any], token: str | None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         # The library's own streams fail with TypeError under aiohttp 3.10 and later, and lose events before.
         # Its `timeout=None` would take away the limit for connecting as well.
         limit = aiohttp.ClientTimeout(total=None, sock_connect=self._try_seconds(library))
         at = library.current
         try:
-            async with asyncio.timeout(
-                self._try_seconds(library)
-            ):  # the first message comes with the headers
+            # The first message comes with the headers.
+            async with self._doubting(library, token), asyncio.timeout(self._try_seconds(library)):
                 response = await self._post(
-                    library, "/watch", json.dumps(request).encode(), limit, self._token, _HAS_LEADER
+                    library, "/watch", json.dumps(request).encode(), limit, token, _HAS_LEADER
                 )
-        except (aiohttp.ClientError, TimeoutError, OSError):
+        except (aiohttp.ClientError, OSError):
             self._move_on(library, at)
             raise
         self._streams.add(response)
@@ -203,14 +221,43 @@ class EtcdClient:
             response.close()  # not release: that would wait for the end of the stream
 
     async def _ask(self, library: _Library, method: str, data: bytes) -> dict[str, Any]:
-        token = self._token
+        token = await self._login.ready()
         try:
-            return await self._send(library, method, data, token)
+            async with self._doubting(library, token):
+                return await self._send(library, method, data, token)
         except EtcdError as error:
-            if not (error.not_logged_in and self._settings.username):
+            if not (error.not_logged_in and self._login.is_wanted):
                 raise
-        await self._renew_login(token)
-        return await self._send(library, method, data, self._token)
+        await self._login.renew(token)
+        token = self._login.token
+        async with self._doubting(library, token):
+            return await self._send(library, method, data, token)
+
+    @asynccontextmanager
+    async def _doubting(self, library: _Library, token: str | None) -> AsyncIterator[None]:
+        """Around a request with `token`: what has no answer puts it in doubt."""
+        began = asyncio.get_running_loop().time()
+        try:
+            yield
+        except aiohttp.ClientConnectorError:
+            raise  # the token was not even sent
+        except (aiohttp.ClientError, OSError):
+            self._login.doubt(token)
+            raise
+        except EtcdError as error:
+            if error.unavailable:
+                self._login.doubt(token)
+            raise
+        except asyncio.CancelledError:
+            if self._is_long(library, began):
+                self._login.doubt(token)
+            raise
+
+    async def _send_login(self, login: dict[str, str]) -> dict[str, Any]:
+        # Not the library's `auth()`: it takes the token away while it waits, so that whatever is asked
+        # meanwhile fails, and nothing ever calls it a second time. And without the old token: 3.4 refuses a
+        # login that comes with one which has expired.
+        return await self._send(self._open(), "/auth/authenticate", json.dumps(login).encode(), None)
 
     async def _send(self, library: _Library, method: str, data: bytes, token: str | None) -> dict[str, Any]:
         # Without a limit of our own there is none at all: the library turns aiohttp's off.
@@ -235,31 +282,6 @@ class EtcdClient:
         request = library.call_rpc(method, data=data, raw=True, timeout=limit, headers=dict(headers))
         return cast("aiohttp.ClientResponse", await request)
 
-    async def _renew_login(self, stale: str | None) -> None:
-        """Log in unless somebody did since `stale` was the token: once for all that found it no good.
-
-        Not the library's `auth()`: it takes the token away while it waits, so that whatever is asked
-        meanwhile fails, and nothing ever calls it a second time.
-        """
-        async with self._login_turn:
-            if self._token != stale:
-                return
-            failure, now = self._login_failure, asyncio.get_running_loop().time()
-            if failure is not None and now - self._login_failed_at < LOGIN_PAUSE_SECONDS:
-                raise EtcdError(failure.status, failure.code, failure.message)
-            self._login_failure = None
-            settings = self._settings
-            login = json.dumps({"name": settings.username, "password": settings.password}).encode()
-            try:
-                # Without the old token: 3.4 refuses a login that comes with one which has expired.
-                answer = await self._send(self._open(), "/auth/authenticate", login, None)
-                self._token = answer["token"]
-            except EtcdError as error:
-                if error.no_logins:
-                    return
-                self._login_failure, self._login_failed_at = error, now
-                raise
-
     def _move_on(self, library: _Library, at: int) -> None:
         if library.current == at:
             library.current = (at + 1) % len(library.endpoints)
@@ -267,6 +289,10 @@ class EtcdClient:
 
     def _try_seconds(self, library: _Library) -> float:
         return self._limit_seconds / len(library.endpoints)
+
+    def _is_long(self, library: _Library, began: float) -> bool:
+        """Whether what began then took so long that it cannot be meant to end by being cancelled."""
+        return asyncio.get_running_loop().time() - began > 0.5 * self._try_seconds(library)
 
     def _open(self) -> _Library:
         if self._library is None:
@@ -293,30 +319,3 @@ def _notice_dead_peers(response: aiohttp.ClientResponse) -> None:
         for name, value in _KEEPALIVE:
             if (option := getattr(socket, name, None)) is not None:
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _tls(settings: EtcdSettings) -> ssl.SSLContext:
-    # The library ignores the CA without a client certificate, and host names with one.
-    context = _with_file("ca_file", lambda: ssl.create_default_context(cafile=settings.ca_file))
-    if settings.cert_file is not None:
-        cert, key = settings.cert_file, settings.key_file
-        # Without a password of ours, OpenSSL would ask for that of an encrypted key on the terminal.
-        _with_file("cert_file", lambda: context.load_cert_chain(cert, key, password=lambda: ""))
-    return context
-
-
-def _with_file(name: str, use: Callable[[], T]) -> T:
-    try:
-        return use()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{SECTION}.{name} cannot be used: {reason}") from error
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return str(error.certificate_error)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        found = error.os_error  # asyncio puts an address in the place of the system's own words
-        return os.strerror(found.errno) if found.errno else str(found)
-    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -4,7 +4,7 @@ import time
 
 from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._records import SCALE
-from drakkar_etcd._wire import Json, compare, decoded, encoded, got, then_get, transaction
+from drakkar_etcd._wire import Json, compare, decoded, encoded, got, number, then_get, transaction
 
 
 class Tokens:
@@ -24,17 +24,23 @@ class Tokens:
         return int(self._text)
 
     async def prepare(self) -> None:
-        """Find or make the key. Raises `ValueError` for one that somebody spoiled."""
-        if self._text:
-            return
-        now = self._now()
-        request = transaction([compare(self._key, "create", 0)], [self._then_write(now)], [self.look()])
-        answer = await self._client.call("/kv/txn", request)
-        found = None if answer.get("succeeded") else got(answer, 0)
-        text = now if found is None else decoded(found.get("value")).decode(errors="replace")
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise ValueError(f"the key lease-base below the prefix is no number but {text[:50]!r}")
-        self._text = text
+        """Find or make the key. One that somebody has overwritten with anything but a number is replaced, as
+        if it had been deleted."""
+        spoiled = 0
+        while not self._text:
+            now = self._now()
+            request = transaction(
+                [compare(self._key, "mod", spoiled)], [self._then_write(now)], [self.look()]
+            )
+            answer = await self._client.call("/kv/txn", request)
+            if answer.get("succeeded"):
+                self._text = now
+                return
+            found = got(answer, 0)
+            text = "" if found is None else decoded(found.get("value")).decode(errors="replace")
+            if text.isascii() and text.isdigit() and len(text) < 16:
+                self._text = text
+            spoiled = 0 if found is None else number(found["mod_revision"])
 
     def saw(self, token: int) -> None:
         self.highest = max(self.highest, token)

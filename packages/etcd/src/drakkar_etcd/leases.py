@@ -136,7 +136,7 @@ class EtcdLeases:
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s")
+        raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s ({self._client.asked})")
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

@@ -78,9 +78,11 @@ class EtcdRegistry:
         self._names_full = False
 
     async def start(self, ctx: RegistryContext) -> None:
-        """Begin to listen. The server need not be up; but one that is, and refuses the login, is an error.
+        """Begin to listen. The server need not be up; but one that is, and refuses the login or wants one, is
+        an error.
 
-        Raises `ProviderConfigError` for that, and for a file that cannot be used.
+        Raises `ProviderConfigError` for that, and for a file that cannot be used; nothing else that the
+        server or the network does, as all that may be over with the next heartbeat.
         """
         self._logger = ctx.logger
         self._limit_seconds = 0.9 * getattr(ctx, "timeout_seconds", 5.0)
@@ -95,13 +97,24 @@ class EtcdRegistry:
         folder = Folder(f"{self._settings.prefix}/cards/")
         self._publisher = Publisher(self._client, folder, self._prune_after_seconds)
         try:
-            await self._bounded(self._client.log_in())
+            await self._bounded(self._greet(folder))
         except EtcdError as error:
-            raise _ConfigError(f"{SECTION}.username: the login was refused: {error}") from error
+            if error.login_is_refused:
+                raise _ConfigError(f"{SECTION}.username: the login was refused: {error}") from error
+            if error.not_logged_in and not self._settings.username:
+                raise _ConfigError(f"{SECTION}.username is missing: {error}") from error
+            self._logger.warning("etcd_unreachable", error=str(error))
         except (UnansweredError, TimeoutError) as error:
             self._logger.warning("etcd_unreachable", error=str(error))
         self._reader = Reader(self._client, folder, self._clock, self._skipped_within)
         self._reader.start()
+
+    async def _greet(self, folder: Folder) -> None:
+        """Whether we may come in: the least request that tells."""
+        if self._settings.username:
+            await self._client.log_in()
+        else:
+            await self._client.call("/kv/range", {**folder.range, "count_only": True})
 
     async def publish(self, card: dict[str, Any]) -> None:
         """Raises `ValueError` before the server is asked. Cancelling may or may not have taken effect, but
@@ -149,7 +162,7 @@ class EtcdRegistry:
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s")
+        raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s ({self._client.asked})")
 
     def _name_rejected(self, entries: Iterable[Entry]) -> None:
         for entry in entries:

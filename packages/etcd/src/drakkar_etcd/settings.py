@@ -1,12 +1,13 @@
 """The options of the provider, checked. Nothing here asks a server.
 
-Both halves take the same options. No message shows a password, nor an endpoint as it was given, which may
-hold one.
+Both halves take the same options. No message shows what was given, as anything may be a password in the wrong
+place; names of options that look like names, and numbers, are the exception.
 """
 
 import difflib
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -17,6 +18,7 @@ SECTION: Final = "fleet.registry.etcd"
 MAX_PREFIX_CHARS: Final = 200
 
 _DEFAULT_PORT: Final = 2379
+_NAME: Final = re.compile(r"[A-Za-z_]{1,30}")
 _LONGEST: Final = 9e9  # what etcd grants at most, some 285 years
 
 
@@ -56,8 +58,7 @@ def read_settings(options: Mapping[str, Any]) -> EtcdSettings:
     """
     for name in options:
         if name not in _KNOWN:
-            (nearest,) = difflib.get_close_matches(str(name), _KNOWN, n=1, cutoff=0.0)
-            raise ValueError(f"{SECTION} has no option {str(name)!r}, did you mean {nearest}?")
+            raise ValueError(f"{SECTION} {_unknown(name)}")
     default = EtcdSettings()
     settings = EtcdSettings(
         endpoints=_endpoints(options["endpoints"]) if "endpoints" in options else default.endpoints,
@@ -71,6 +72,13 @@ def read_settings(options: Mapping[str, Any]) -> EtcdSettings:
     )
     _check_pairs(settings)
     return settings
+
+
+def _unknown(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"has an option of a name that is none; those that it has are {', '.join(_KNOWN)}"
+    (nearest,) = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.0)
+    return f"has no option {name!r}, did you mean {nearest}?"
 
 
 def _check_pairs(settings: EtcdSettings) -> None:
@@ -103,6 +111,7 @@ def _endpoint(key: str, value: object) -> str:
     try:
         parts = urlsplit(value)
         port = parts.port or _DEFAULT_PORT
+        (parts.hostname or "").encode("idna")  # what looks a name up would raise it each time
     except ValueError:
         parts, port = urlsplit(""), 0
     if parts.scheme not in ("http", "https") or not parts.hostname or not value.isprintable() or " " in value:
@@ -122,7 +131,7 @@ def _prefix(value: object) -> str:
     if len(prefix) > MAX_PREFIX_CHARS:
         raise ValueError(f"{SECTION}.prefix must have at most {MAX_PREFIX_CHARS} characters")
     if not prefix.isprintable():
-        raise ValueError(f"{SECTION}.prefix holds a character that cannot be printed: {prefix!r}")
+        raise ValueError(f"{SECTION}.prefix holds a character that cannot be printed")
     return prefix
 
 
@@ -143,6 +152,8 @@ def _file(name: str, value: object) -> Path | None:
 def _seconds(value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{SECTION}.prune_after_seconds must be a number of seconds above 0, not {value!r}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or not is_number or not 0 < value < math.inf:
+        shown = f"{value!r}" if is_number else type(value).__name__
+        raise ValueError(f"{SECTION}.prune_after_seconds must be a number of seconds above 0, not {shown}")
     return float(min(value, _LONGEST))
