@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from drakkar.errors import ConfigError
 from drakkar.settings import Settings, load_settings
 from drakkar.settings._keys import known_keys
@@ -233,6 +234,30 @@ def test_an_option_is_json_where_it_looks_like_it_and_text_else(
 
     assert options == {"some_option": value}
     assert type(options["some_option"]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["1e5", "true", "null", "007", "[1]", "{", '"quoted"', "[hidden"])
+@pytest.mark.parametrize("name", ["PASSWORD", "SENTINEL_PASSWORD", "TOKEN", "TLS__API_KEY"])
+def test_a_secret_is_text_whatever_it_looks_like(name: str, text: str, load: Callable[..., Settings]) -> None:
+    options: Any = load(environ={f"{REGISTRY}REDIS__{name}": text}).fleet.registry.section("redis")
+    for part in name.lower().split("__"):
+        options = options[part]
+
+    assert options == text
+
+
+def test_text_that_looks_like_a_number_is_written_in_the_json_of_its_map(
+    load: Callable[..., Settings],
+) -> None:
+    registry = load(environ={f"{REGISTRY}REDIS": '{"prefix": "1e5"}'}).fleet.registry
+
+    assert registry.section("redis") == {"prefix": "1e5"}
+
+
+def test_a_password_in_the_place_of_a_key_is_not_shown(refusal: Callable[..., str]) -> None:
+    for key in ("redis://me:hidden@example.org/0", "https://me:hidden@example.org?a=b"):
+        message = refusal(yaml.safe_dump({"fleet": {"registry": {key: {}}}}))
+        assert "unknown key fleet.registry." in message
 
 
 def test_an_option_may_be_inside_another(load: Callable[..., Settings]) -> None:

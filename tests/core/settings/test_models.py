@@ -353,6 +353,23 @@ def test_timings_must_fit_each_other(
     assert "more)" not in message
 
 
+@pytest.mark.parametrize("provider", ["redis", "etcd", "consul", "filesystem", "sqlite"])
+def test_an_option_to_prune_is_held_to_the_same(
+    provider: str, refusal: Callable[..., str], load: Callable[..., Settings]
+) -> None:
+    for place in {provider, "plugin_options"} - {"filesystem"}:
+        key = f"fleet.registry.{place}.prune_after_seconds"
+        chosen = {"fleet.registry.provider": provider}
+        said = refusal(overrides=chosen | {key: "29.999"})
+        assert said.startswith(f"command line: {key} (29.999) must be at least fleet.registry.offline_after_")
+        load(overrides=chosen | {key: "30"})
+        load(overrides=chosen | {key: "null"})
+
+
+def test_an_option_to_prune_of_another_provider_is_left_alone(load: Callable[..., Settings]) -> None:
+    load(overrides={"fleet.registry.redis.prune_after_seconds": "0.5"})
+
+
 def test_each_broken_relation_has_its_own_message(refusal: Callable[..., str]) -> None:
     message = refusal("fleet: {registry: {heartbeat_seconds: 40, prune_after_seconds: 5}}")
 

@@ -114,6 +114,21 @@ def test_a_file_that_is_not_yaml_is_told_the_line(text: str, line: int, refusal:
 
 
 @pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [1, hidden\nb: 2", "expected ',' or ']', but got ':'"),
+        ("a: {b: [hidden", "expected ',' or ']', but got '<stream end>'"),
+        ("a: hidden: 1", "mapping values are not allowed here"),
+        ("a: *hidden", "found undefined alias there"),
+    ],
+)
+def test_a_file_that_is_not_yaml_is_told_what_is_wrong(
+    text: str, problem: str, refusal: Callable[..., str]
+) -> None:
+    assert f"not YAML: {problem}; correct the file" in refusal(text)
+
+
+@pytest.mark.parametrize(
     "text", ["\x00", "a: \x01", "a: \x7f", 'a: "\\UFFFFFFFF"', "[" * 100_000, "{" * 9999, "- " * 9999]
 )
 def test_a_file_that_no_parser_takes_is_one_line(text: str, refusal: Callable[..., str]) -> None:

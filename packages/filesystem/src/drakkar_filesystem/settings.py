@@ -111,5 +111,8 @@ def _seconds(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{_SECTION}.prune_after_seconds must be a number of seconds above 0, not {value!r}")
+        shown = (
+            f"{value:g}" if isinstance(value, int | float) else type(value).__name__
+        )  # text may be a secret
+        raise ValueError(f"{_SECTION}.prune_after_seconds must be a number of seconds above 0, not {shown}")
     return float(min(value, _FOREVER))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from drakkar.settings._keys import kind_of
+from drakkar.settings.mask import is_secret_name
 from drakkar.settings.models import Settings
 from drakkar.settings.text import name_list
 
@@ -61,7 +62,8 @@ def parse(path: tuple[str, ...], text: str) -> Any:
         case "json":
             return _json(text)
         case "option":
-            return _option(text)
+            # A secret is text whatever it looks like: a random one may read as a number, or as null.
+            return text if is_secret_name(path[-1]) else _option(text)
         case "text":
             return text
 

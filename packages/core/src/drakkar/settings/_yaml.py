@@ -136,5 +136,8 @@ def _read(file: Path) -> str:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or "it cannot be parsed"
+    if problem.startswith("expected "):  # then it names signs and tokens of YAML, or one character, alone
+        return one_line(problem)
     # What the library quotes comes from the file: `auth_token: *hidden` is an "undefined alias 'hidden'".
-    return one_line(_QUOTED.sub("there", error.problem or "it cannot be parsed"))
+    return one_line(_QUOTED.sub("there", problem))

@@ -28,6 +28,7 @@ from drakkar.settings._environment import (
 )
 from drakkar.settings._keys import folder_keys, keys_in, known_keys
 from drakkar.settings._yaml import read_yaml
+from drakkar.settings.mask import mask_text
 from drakkar.settings.models import Settings
 from drakkar.settings.text import KeyPath, dotted, kind, nearest, one_line
 
@@ -128,7 +129,8 @@ class _Draft:
                 return settings
         more = len(self.problems) - 1
         # Without the cause: a validation error holds the input, secrets included.
-        raise ConfigError(self.problems[0] + (f" (and {more} more)" if more else "")) from None
+        # Masked, since a key may be a value that slipped into its place.
+        raise ConfigError(mask_text(self.problems[0]) + (f" (and {more} more)" if more else "")) from None
 
     def _told(self, error: ErrorDetails) -> str:
         path, message, context = error["loc"], error["msg"], error.get("ctx", {})
@@ -140,7 +142,7 @@ class _Draft:
         elif error["type"] == "missing":
             message = "is missing; add it"
         elif error["type"] == "relation":
-            origin = self._origin(path, (*path[:-1], context["other"]))
+            origin = self._origin(path, tuple(str(context["other"]).split(".")))
         return f"{origin}{dotted(path)} {one_line(message, 300)}"
 
     def _origin(self, *paths: KeyPath) -> str:

@@ -31,10 +31,15 @@ def mask_text(text: str) -> str:
     return _SECRET_PARAMETER.sub(rf"\g<1>{MASK}", _USER_INFO.sub(rf"\g<1>{MASK}@", text))
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether an option of this name is taken for a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def _mask(value: Any, name: str = "") -> Any:
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else ""
-    if _SECRET_NAME.search(name) and value not in ("", None):
+    if is_secret_name(name) and value not in ("", None):
         return MASK
     if isinstance(value, dict):
         return {key: _mask(inner, key) for key, inner in value.items()}

@@ -157,18 +157,36 @@ class RegistrySettings(Section):
         broken: list[tuple[PydanticCustomError | str, tuple[str, ...]]] = []
         if self.offline_after_seconds < 2 * self.heartbeat_seconds:
             broken.append(self._relation("offline_after_seconds", "twice ", "heartbeat_seconds"))
-        if self.prune_after_seconds < self.offline_after_seconds:
-            broken.append(self._relation("prune_after_seconds", "", "offline_after_seconds"))
+        for value, path in self._prune_options():
+            if value < self.offline_after_seconds:
+                broken.append(self._relation("prune_after_seconds", "", "offline_after_seconds", value, path))
         if broken:
             raise _errors(type(self), broken)
         return self
 
-    def _relation(self, key: str, times: str, other: str) -> tuple[PydanticCustomError, tuple[str]]:
+    def _prune_options(self) -> Iterator[tuple[float, tuple[str, ...]]]:
+        """Every `prune_after_seconds` that may count, with where it stands: an option of the provider wins
+        over ours. One that is no number is the provider's to refuse."""
+        key = "prune_after_seconds"
+        yield self.prune_after_seconds, (key,)
+        for name, options in (
+            (self.provider, self.section(self.provider)),
+            ("plugin_options", self.plugin_options),
+        ):
+            value = options.get(key)
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield value, (name, key)
+
+    def _relation(
+        self, key: str, times: str, other: str, value: float | None = None, path: tuple[str, ...] = ()
+    ) -> tuple[PydanticCustomError, tuple[str, ...]]:
+        """`value` is that of `key`, at `path`, where these are not the section's own."""
         message = (
-            f"({getattr(self, key):g}) must be at least {times}fleet.registry.{other}"
-            f" ({getattr(self, other):g}); raise the first or lower the second"
+            f"({getattr(self, key) if value is None else value:g}) must be at least"
+            f" {times}fleet.registry.{other} ({getattr(self, other):g}); raise the first or lower the second"
         )
-        return PydanticCustomError("relation", "{message}", {"message": message, "other": other}), (key,)
+        context = {"message": message, "other": f"fleet.registry.{other}"}
+        return PydanticCustomError("relation", "{message}", context), path or (key,)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         # Options may hold secrets, and a repr ends up in logs and tracebacks.
