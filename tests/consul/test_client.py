@@ -315,3 +315,25 @@ async def test_a_long_listing_is_read_like_a_short_one(
 
     assert len(long.entries) == 251
     assert long == short
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1: Connection refused"),
+        ("http://no-such-host.invalid", "http://no-such-host.invalid:8500: "),
+        ("https://127.0.0.1:{port}", "https://127.0.0.1:{port}: no TLS handshake, is it https:// there? ("),
+    ],
+)
+async def test_what_cannot_be_connected_to_is_told_in_plain_words(
+    server: Consul, address: str, told: str
+) -> None:
+    client = ConsulClient(read_settings({"address": address.format(port=server.port)}), connections=1)
+    try:
+        with pytest.raises(ConsulError) as failed:
+            await client.get("drakkar/x")
+    finally:
+        await client.close()
+
+    assert str(failed.value).startswith(told.format(port=server.port))
+    assert "ssl:" not in str(failed.value)

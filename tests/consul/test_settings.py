@@ -63,6 +63,10 @@ def test_it_takes_a_token_of_digits_which_comes_as_a_number() -> None:
             "fleet.registry.consul.ca_file cannot be used",
         ),
         ({"prune_after_seconds": 0}, "fleet.registry.consul.prune_after_seconds must be a number of seconds"),
+        (
+            {"prune_after_seconds": -1},
+            "fleet.registry.consul.prune_after_seconds must be a number of seconds",
+        ),
         ({"prune_after_seconds": True}, "fleet.registry.consul.prune_after_seconds must be a number"),
         ({"prune_after_seconds": float("nan")}, "fleet.registry.consul.prune_after_seconds must be a number"),
     ],
@@ -83,6 +87,10 @@ def test_it_refuses_in_one_line_what_does_not_hold(options: dict[str, Any], mess
         {"token": "s3cret\n"},
         {"token": "s3cret é"},
         {"token": "s3cret", "prefix": ""},
+        {"prune_after_seconds": "s3cret"},
+        {"prune_after_seconds": ["s3cret"]},
+        {"http://me:s3cret@host": 1},
+        {"s3cret": 1},
     ],
 )
 def test_it_shows_no_secret_when_it_refuses(options: dict[str, Any]) -> None:

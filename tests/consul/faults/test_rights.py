@@ -66,6 +66,50 @@ async def test_the_policy_in_the_docs_is_enough(server: Consul) -> None:
         assert await provider.list() == []
 
 
+SESSIONS = 'session_prefix "" { policy = "write" }'
+READ = 'key_prefix "drakkar/" { policy = "read" }'
+WRITE = 'key_prefix "drakkar/" { policy = "write" }'
+
+
+@pytest.mark.parametrize(
+    ("rules", "right", "lease_right"),
+    [
+        ("", SESSIONS, 'key "drakkar/token-base" { policy = "read" }'),
+        (READ, SESSIONS, 'key "drakkar/token-base" { policy = "write" }'),
+        (
+            READ + SESSIONS,
+            'key "drakkar/cards/worker-1" { policy = "write" }',
+            'key "drakkar/token-base" { policy = "write" }',
+        ),
+        (WRITE, SESSIONS, SESSIONS),
+    ],
+    ids=["none", "read", "read and sessions", "no sessions"],
+)
+async def test_what_is_missing_is_told_as_the_rule_that_a_policy_lacks(
+    server: Consul, rules: str, right: str, lease_right: str
+) -> None:
+    async def lead(backend: ConsulLeases) -> None:
+        await backend.start(make_context(WORKER))
+        await backend.acquire("gc-leader")
+
+    server.delete("drakkar/token-base")
+    async with halves(server, made(server, rules)) as (backend, provider):
+        with pytest.raises(ForbiddenError) as refused:
+            await provider.publish(make_card(WORKER))
+        with pytest.raises(ForbiddenError) as lease_refused:
+            await lead(backend)
+
+    said = f"{server.address} refused the token: Permission denied; fleet.registry.consul.token needs "
+    assert str(refused.value) == said + right
+    assert str(lease_refused.value) == said + lease_right
+
+
+async def test_without_a_token_it_is_not_told_that_one_was_refused(server: Consul) -> None:
+    async with halves(server, "") as (_, provider):
+        with pytest.raises(ForbiddenError, match=r"without a token: .*\.token needs key_prefix"):
+            await provider.list()
+
+
 @pytest.mark.parametrize(
     "rules",
     ["", 'key_prefix "else/" { policy = "write" }', 'key "drakkar/cards/worker-1" { policy = "write" }'],

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from drakkar.fleet.testkit import make_card, make_context
 from drakkar_consul._client import ConsulError
 from drakkar_consul.registry import ConsulRegistry
@@ -72,6 +73,20 @@ def test_a_file_that_is_no_certificate_is_named_by_its_option(
 
     with pytest.raises(ValueError, match=rf"fleet\.registry\.consul\.{shown} .*cannot be used"):
         ConsulRegistry({**all_options(secured), key: str(bad)})
+
+
+def test_a_key_with_a_passphrase_is_named_and_asks_nobody_for_it(secured: Secured, tmp_path: Path) -> None:
+    _, _, certificate = secured
+    key = serialization.load_pem_private_key(certificate.key_file.read_bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    (tmp_path / "encrypted.key").write_bytes(encrypted)
+
+    with pytest.raises(ValueError, match=r"fleet\.registry\.consul\.key_file cannot be used: .*is encrypted"):
+        ConsulRegistry({**all_options(secured), "key_file": str(tmp_path / "encrypted.key")})
 
 
 def test_files_are_not_looked_at_before_a_half_is_made(secured: Secured) -> None:

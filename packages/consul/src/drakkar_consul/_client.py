@@ -6,7 +6,6 @@ with `TRAP` and what goes wrong without the line.
 
 import asyncio
 import json
-import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +16,15 @@ from consul import base
 from yarl import URL
 
 from drakkar_consul._keys import Entry, Listing, Op, read_entries, read_entry, read_result
+from drakkar_consul._words import (
+    DENIED,
+    MAY_MAKE_SESSIONS,
+    failures_in,
+    line,
+    may_read,
+    may_write,
+    refusal,
+)
 from drakkar_consul.settings import ConsulSettings, no_good
 
 T = TypeVar("T")
@@ -64,6 +72,7 @@ class ConsulClient:
 
     def __init__(self, settings: ConsulSettings, *, connections: int) -> None:
         """Raises `ValueError` when a file for TLS cannot be used."""
+        self._settings = settings
         self.address = settings.address
         self.limit_seconds = 5.0
         http = _HTTPClient(settings, _tls(settings), connections)
@@ -79,6 +88,7 @@ class ConsulClient:
         return await self._ask(
             lambda: self._kv.get(key, consistency=mode),
             lambda found: None if found[1] is None else read_entry(found[1]),
+            right=may_read(key),
             again=True,
         )
 
@@ -103,6 +113,7 @@ class ConsulClient:
         return await self._ask(
             lambda: self._put("/v1/txn", [{"KV": op} for op in ops], base.CB.json()),
             lambda answer: [read_result(each["KV"]) for each in answer["Results"] or ()],
+            right=may_write(ops),
         )
 
     async def create_session(self, name: str, ttl_seconds: float, *, delete: bool) -> str:
@@ -123,12 +134,15 @@ class ConsulClient:
         return await self._ask(
             lambda: self._put("/v1/session/create", body, base.CB.json(is_id=True)),
             lambda session: session if isinstance(session, str) else _strange(),
+            right=MAY_MAKE_SESSIONS,
         )
 
     async def renew_session(self, session: str) -> bool:
         """Whether it is still there; it has its full time again then."""
         try:
-            await self._ask(lambda: self._session.renew(session), _nothing, again=True)
+            await self._ask(
+                lambda: self._session.renew(session), _nothing, right=MAY_MAKE_SESSIONS, again=True
+            )
         except _NotFoundError as error:
             # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases.
             if session in str(error):
@@ -137,7 +151,7 @@ class ConsulClient:
         return True
 
     async def destroy_session(self, session: str) -> None:
-        await self._ask(lambda: self._session.destroy(session), _nothing)
+        await self._ask(lambda: self._session.destroy(session), _nothing, right=MAY_MAKE_SESSIONS)
 
     @asynccontextmanager
     async def within(self, limit_seconds: float | None = None) -> AsyncIterator[None]:
@@ -165,6 +179,7 @@ class ConsulClient:
             lambda: self._http.get(_untouched, f"/v1/kv/{prefix}", asked, agent.headers()),
             lambda answer: (int(answer[0]), answer[1]),  # TRAP: the index is a text.
             limit_seconds,
+            right=may_read(prefix),
             again=limit_seconds is None,
         )
         if not text:
@@ -187,10 +202,12 @@ class ConsulClient:
         take: Callable[[Any], T],
         limit_seconds: float | None = None,
         *,
+        right: str,
         again: bool = False,
     ) -> T:
-        """Call the library, within the limit; return what `take` makes of the answer. `again`: ask a second
-        time if the connection was closed meanwhile; only where that cannot matter."""
+        """Call the library, within the limit; return what `take` makes of the answer. `right`: what a token
+        needs for it. `again`: ask a second time if the connection was closed meanwhile; only where that
+        cannot matter."""
         try:
             async with self.within(limit_seconds):
                 try:
@@ -202,17 +219,18 @@ class ConsulClient:
         except ConsulError:
             raise
         except (base.ACLPermissionDenied, base.ACLDisabled) as error:
-            raise ForbiddenError(f"{self.address} refused the token: {_line(error)}") from error
+            raise ForbiddenError(refusal(self._settings, line(error), right)) from error
         except base.NotFound as error:
-            raise _NotFoundError(f"{self.address}: {_line(error)}") from error
+            raise _NotFoundError(f"{self.address}: {line(error)}") from error
         # TRAP: what goes wrong on the way is not among the library's own errors.
         except (base.ConsulException, aiohttp.ClientError, OSError) as error:
-            failures = _failures(error)
+            failures = failures_in(error)
             if failures is None:
-                raise ConsulError(f"{self.address}: {_line(error)}") from error
-            if any("Permission denied" in what for _, what in failures):
+                raise ConsulError(f"{self.address}: {line(error)}") from error
+            said = next((what for _, what in failures if DENIED in what), None)
+            if said is not None:
                 # TRAP: in a transaction a missing right looks like a condition that does not hold.
-                raise ForbiddenError(f"{self.address} refused the token: {_line(error)}") from error
+                raise ForbiddenError(refusal(self._settings, said, right)) from error
             raise ConflictError(f"{self.address}: {failures[0][1]}", failures) from error
         except (ValueError, KeyError, TypeError, IndexError) as error:
             # TRAP: what is no answer of an agent, such as a page of a proxy, fails while it is taken apart.
@@ -327,18 +345,24 @@ def _tls(settings: ConsulSettings) -> ssl.SSLContext | bool:
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
     except (OSError, ValueError) as error:
-        raise no_good("ca_file", f"cannot be used: {_line(error)}") from error
+        raise no_good("ca_file", f"cannot be used: {line(error)}") from error
     if settings.cert_file:
         try:
             # Without a callback, OpenSSL would ask on the terminal for the passphrase of an encrypted key.
             context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_passphrase)
+        except _EncryptedError as error:
+            raise no_good("key_file", f"cannot be used: {error}") from error
         except (OSError, ValueError) as error:
-            raise no_good("cert_file", f"and key_file cannot be used: {_line(error)}") from error
+            raise no_good("cert_file", f"and key_file cannot be used: {line(error)}") from error
     return context
 
 
+class _EncryptedError(ValueError):
+    pass
+
+
 def _no_passphrase() -> str:
-    raise ValueError("the key is encrypted")
+    raise _EncryptedError("the key is encrypted; one without a passphrase is needed")
 
 
 def _nothing(answer: object) -> None:
@@ -353,19 +377,3 @@ def _untouched(response: Any) -> tuple[str, str]:
     """The index and the text of an answer; no text when there are no such keys."""
     base.CB.binary()(response)  # raises what every answer of the library does
     return response.headers["X-Consul-Index"], "" if response.code == 404 else response.body
-
-
-def _failures(error: Exception) -> list[tuple[int, str]] | None:
-    """What failed in a transaction. TRAP: the library has it in the text of an error alone."""
-    status, _, body = str(error).partition(" ")
-    if not isinstance(error, base.ClientError) or status != "409":
-        return None
-    try:
-        return [(each["OpIndex"], each["What"]) for each in json.loads(body)["Errors"]] or None
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _line(error: Exception) -> str:
-    """What it says, in one line that is not long."""
-    return re.sub(r"\s+", " ", str(error)).strip()[:300] or type(error).__name__

@@ -11,6 +11,7 @@ SECTION: Final = "fleet.registry.consul"
 _PORTS: Final = {"http": 8500, "https": 8501}
 _FOREVER: Final = 1e11
 _MAX_PREFIX_CHARS: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z_]{1,30}")
 _PLACE: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+))(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII
 )
@@ -58,8 +59,7 @@ def read_settings(options: Mapping[str, Any]) -> ConsulSettings:
     """
     for key in options:
         if key not in _KNOWN:
-            (nearest,) = difflib.get_close_matches(str(key), _KNOWN, n=1, cutoff=0.0)
-            raise ValueError(f"{SECTION} has no option {str(key)!r}, did you mean {nearest}?")
+            raise ValueError(f"{SECTION} {_unknown(key)}")
     text = {key: _text(key, options.get(key, "")) for key in _KNOWN if key != "prune_after_seconds"}
     tls, host, port = _address(text["address"])
     _check_files(text, tls)
@@ -79,6 +79,14 @@ def read_settings(options: Mapping[str, Any]) -> ConsulSettings:
         key_file=text["key_file"],
         prune_after_seconds=_seconds(options.get("prune_after_seconds")),
     )
+
+
+def _unknown(name: object) -> str:
+    """A name that does not look like one is not repeated: it may be a secret in the wrong place."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"has an option of a name that is none; those that it has are {', '.join(_KNOWN)}"
+    (nearest,) = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.0)
+    return f"has no option {name!r}, did you mean {nearest}?"
 
 
 def no_good(key: str, why: str) -> ValueError:
@@ -150,6 +158,8 @@ def _text(key: str, value: object) -> str:
 def _seconds(value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise no_good("prune_after_seconds", f"must be a number of seconds above 0, not {value!r}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or not is_number or not 0 < value < math.inf:
+        shown = f"{value!r}" if is_number else type(value).__name__
+        raise no_good("prune_after_seconds", f"must be a number of seconds above 0, not {shown}")
     return float(min(value, _FOREVER))

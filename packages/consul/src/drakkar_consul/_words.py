@@ -1,0 +1,71 @@
+"""What went wrong, in one line that holds no secret."""
+
+import json
+import os
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+
+import aiohttp
+from consul import base
+
+from drakkar_consul._keys import Op
+from drakkar_consul.settings import SECTION, ConsulSettings
+
+DENIED = "Permission denied"
+
+
+def line(error: BaseException) -> str:
+    """What it says, and is not long. Not aiohttp's words for a connection, which begin with `ssl:default` for
+    plain http."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        text = str(error.certificate_error)
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        text = _unconnected(error.os_error)
+    else:
+        text = str(error)
+    return re.sub(r"\s+", " ", text).strip()[:300] or type(error).__name__
+
+
+def _unconnected(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    if error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)  # asyncio puts an address in the place of the system's own words
+    if isinstance(error, ssl.SSLError | ConnectionError):  # without a number it is from within the handshake
+        reason = getattr(error, "reason", None) or str(error) or "the connection was closed"
+        return f"no TLS handshake, is it https:// there? ({reason.lower().replace('_', ' ')})"
+    return str(error)
+
+
+def failures_in(error: Exception) -> list[tuple[int, str]] | None:
+    """What failed in a transaction. TRAP: the library has it in the text of an error alone."""
+    status, _, body = str(error).partition(" ")
+    if not isinstance(error, base.ClientError) or status != "409":
+        return None
+    try:
+        return [(each["OpIndex"], each["What"]) for each in json.loads(body)["Errors"]] or None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def refusal(settings: ConsulSettings, said: str, right: str) -> str:
+    """That the agent said no to our token, or to none, and which `right` would have done."""
+    what = f"refused the token: {said}" if settings.token else f"refused a request without a token: {said}"
+    if DENIED not in said:  # it does not know the token at all
+        return f"{settings.address} {what}; see {SECTION}.token"
+    return f"{settings.address} {what}; {SECTION}.token needs {right}"
+
+
+def may_read(path: str) -> str:
+    """A key, or all below what ends with a slash."""
+    return f'{"key_prefix" if path.endswith("/") else "key"} "{path}" {{ policy = "read" }}'
+
+
+def may_write(ops: Sequence[Op]) -> str:
+    """What a transaction takes. One key is named for all, since they are in the same folder."""
+    return f'key "{ops[-1]["Key"]}" {{ policy = "write" }}'
+
+
+MAY_MAKE_SESSIONS = 'session_prefix "" { policy = "write" }'
