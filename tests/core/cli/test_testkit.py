@@ -86,11 +86,89 @@ def test_a_failed_check_is_one_line_that_says_why(drakkar: Drakkar) -> None:
     assert "expected no card" in line
 
 
-def test_options_that_the_provider_refuses_fail_every_check(drakkar: Drakkar) -> None:
-    ended = drakkar("testkit", "cardbox", "--options", '{"dir": 7}')
+def test_options_that_the_provider_refuses_are_one_line(drakkar: Drakkar) -> None:
+    for given in (["--options", '{"dir": 7}'], []):
+        ended = drakkar("testkit", "cardbox", *given)
 
-    assert ended.status == 1
-    assert f"FAIL  {CARDS[0]}: " in ended.out
+        assert (ended.status, ended.out) == (2, "")
+        assert ended.error == "--options: cardbox refuses them: dir is missing; name a folder"
+
+
+FAILING = """
+from cardbox import Cardbox
+from drakkar.fleet.provider import ProviderConfigError
+from drakkar.leases.memory import make_lease_backend
+
+
+class Failing(Cardbox):
+    async def start(self, ctx):
+        await super().start(ctx)
+        raise {error}
+
+
+class Factory:
+    __call__ = staticmethod(Failing)
+
+    def lease_backend(self, options):
+        backend = make_lease_backend(dict())
+
+        async def start(ctx):
+            raise {error}
+
+        backend.start = start
+        return backend
+
+
+make = Factory()
+"""
+FAILING_STORE = """
+import cardbox.testing
+from failing import make
+
+
+class Store(cardbox.testing.Store):
+    lease_ttl_seconds = 1.0
+
+    def make_provider(self):
+        return make(self._options)
+
+    def make_lease_backend(self):
+        return make.lease_backend(self._options)
+
+    def advance_leases(self, seconds): ...
+"""
+
+
+@pytest.mark.parametrize("kit", ["cards", "leases"])
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        ("ProviderConfigError('password: is wrong')", 2, "--options: password: is wrong"),
+        ("ConnectionError('store-1: refused')", 1, "the store cannot be used: store-1: refused"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_one_line(
+    error: str, status: int, told: str, kit: str, drakkar: Drakkar
+) -> None:
+    modules = {"failing/__init__.py": FAILING.format(error=error), "failing/testing.py": FAILING_STORE}
+    drakkar.install("failing", {"failing": "failing:make"}, modules)
+
+    ended = drakkar("testkit", "failing", "--only", kit, "--options", options(drakkar))
+
+    assert (ended.status, ended.out, ended.error) == (status, f"{kit}\n", told)
+
+
+def test_options_may_be_in_a_file(drakkar: Drakkar) -> None:
+    file = drakkar.folder / "options.json"
+    file.write_text(options(drakkar))
+    arguments = ("testkit", "cardbox", "--only", "cards", "--json", "--options")
+
+    ended = drakkar(*arguments, f"@{file}")
+    missing = drakkar(*arguments, "@nowhere.json")
+
+    assert ended.status == 0
+    assert (missing.status, missing.out) == (2, "")
+    assert missing.error == "--options: the file nowhere.json cannot be read: No such file or directory"
 
 
 def test_a_package_without_a_store_to_test_cannot_be_checked(drakkar: Drakkar) -> None:

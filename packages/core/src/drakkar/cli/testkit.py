@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 from drakkar.cli._options import add_json_option
 from drakkar.cli._output import print_json
 from drakkar.cli._signals import run_until_signal, unless
-from drakkar.errors import ConfigError, DrakkarError, describe
+from drakkar.errors import ConfigError, DrakkarError, UnavailableError, describe
 from drakkar.fleet import testkit as cards
 from drakkar.fleet.plugins import load_provider
-from drakkar.fleet.provider import RegistryProvider
+from drakkar.fleet.provider import ProviderConfigError, RegistryProvider
 from drakkar.leases import testkit as leases
 from drakkar.leases.backend import LeaseBackend
 from drakkar.settings.text import one_line
@@ -61,8 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--options",
         metavar="JSON",
-        help="its options, which tell where the store is; cards and leases are written there, so not a live"
-        " fleet's (filesystem needs none and takes a temporary folder)",
+        help="its options, which tell where the store is, or @FILE for a file with them, where a password"
+        " belongs; cards and leases are written there, so not a live fleet's (filesystem needs none and takes a"
+        " temporary folder)",
     )
     parser.add_argument("--only", choices=["cards", "leases"], help="run one of the two kits (default: both)")
     add_json_option(parser, "the results")
@@ -81,11 +82,17 @@ def _options(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
+        if text.startswith("@"):
+            text = Path(text[1:]).read_text("utf-8")
         options = json.loads(text)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigError(f"--options: the file {one_line(text[1:])} cannot be read: {reason}") from error
     except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
-        raise ConfigError("""--options must be a JSON object, such as '{"dir": "/mnt/fleet"}'""")
+        wanted = """must be a JSON object, such as '{"dir": "/mnt/fleet"}', or @FILE for a file with one"""
+        raise ConfigError(f"--options {wanted}")
     return options
 
 
@@ -104,6 +111,7 @@ def _check(name: str, options: Mapping[str, Any], only: str | None, as_json: boo
         )
     if only == "leases" and not has_leases:
         raise ConfigError(f"{name} has no leases")
+    _make_once(name, make_store, options, only)
     checks: list[_Check] = []
     if only != "leases":
         checks += _card_checks(name, publishes=getattr(make_store, "publishes", True))
@@ -111,6 +119,21 @@ def _check(name: str, options: Mapping[str, Any], only: str | None, as_json: boo
         why_none = None if has_leases else f"{name} has no leases"
         checks += _lease_checks(name, why_none, fenced=not has_leases or _is_fenced(make_store, options))
     return run_until_signal(lambda stopping: _run_all(checks, make_store, options, as_json, stopping))
+
+
+def _make_once(name: str, make_store: _MakeStore, options: Mapping[str, Any], only: str | None) -> None:
+    """Raises `ConfigError` for options that are refused: one line, not one for each check."""
+    try:
+        store = make_store(options, prune_after_seconds=_PRUNE_AFTER_SECONDS)
+        store.make_lease_backend() if only == "leases" else store.make_provider()
+    except ValueError as error:
+        raise ConfigError(f"--options: {name} refuses them: {_text_of(error)}") from error
+    except Exception:  # noqa: BLE001  each check fails with the reason
+        return
+
+
+def _text_of(error: Exception) -> str:
+    return describe(error).removeprefix(f"{type(error).__name__}: ")
 
 
 def _card_checks(name: str, publishes: bool) -> Iterator[_Check]:
@@ -160,7 +183,8 @@ async def _run_all(
         if not as_json:
             print(kit, flush=True)  # noqa: T201
         for check in group:
-            result = await unless(stopping, _run_one(check, make_store, options))
+            is_first = all(result["passed"] is None for result in results)
+            result = await unless(stopping, _run_one(check, make_store, options, is_first))
             if result is None:
                 raise DrakkarError(f"interrupted after {len(results)} of {len(checks)} checks")
             results.append(result)
@@ -178,7 +202,11 @@ async def _run_all(
     return 1 if failed else 0
 
 
-async def _run_one(check: _Check, make_store: _MakeStore, options: Mapping[str, Any]) -> dict[str, Any]:
+async def _run_one(
+    check: _Check, make_store: _MakeStore, options: Mapping[str, Any], is_first: bool
+) -> dict[str, Any]:
+    """Raises `ConfigError` or `UnavailableError` when the first check finds that the store refuses these
+    options or cannot be reached: so the others would, too."""
     started = time.monotonic()
     error: str | None = None
     try:
@@ -186,7 +214,13 @@ async def _run_one(check: _Check, make_store: _MakeStore, options: Mapping[str, 
             await check.run(make_store(options, prune_after_seconds=_PRUNE_AFTER_SECONDS))
     except AssertionError as failure:
         error = str(failure)
-    except Exception as failure:  # noqa: BLE001 - a provider may raise anything, and that is a result
+    except Exception as failure:
+        # A lease backend has no kind of error of its own for what can never work.
+        refusal = ProviderConfigError if check.kit == "cards" else ValueError
+        if is_first and isinstance(failure, refusal):
+            raise ConfigError(f"--options: {_text_of(failure)}") from failure
+        if is_first and isinstance(failure, OSError):
+            raise UnavailableError(f"the store cannot be used: {_text_of(failure)}") from failure
         error = describe(failure)
     return {
         "kit": check.kit,
