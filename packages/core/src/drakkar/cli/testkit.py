@@ -62,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--options",
         metavar="JSON",
         help="its options, which tell where the store is, or @FILE for a file with them, where a password"
-        " belongs; cards and leases are written there, so not a live fleet's (filesystem needs none and takes a"
-        " temporary folder)",
+        " belongs; cards and leases are written there, so not a live fleet's (filesystem needs none and takes"
+        " a temporary folder)",
     )
     parser.add_argument("--only", choices=["cards", "leases"], help="run one of the two kits (default: both)")
     add_json_option(parser, "the results")
