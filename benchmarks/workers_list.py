@@ -19,6 +19,7 @@ from drakkar.fleet.identity import WorkerIdentity, WorkerState
 from drakkar.fleet.service import Peer, RegistryHealth
 from drakkar.fleet.testkit import make_card
 from drakkar.server.fleet_api import ServedIdentity, fleet_router, worker_rows
+from drakkar.server.timeline import Timeline
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.types import Message, Scope
@@ -34,6 +35,7 @@ class View:
         self.served = ServedIdentity(identity, "10.0.0.1", 80, "none", "none", "")
         cards = [make_card(f"worker-{number}", cluster="search") for number in range(1, peers + 1)]
         self._peers = tuple(Peer(card, 1.0, "online") for card in cards)
+        self.timeline = Timeline()
 
     def now_ts(self) -> float:
         return time.time()
