@@ -111,6 +111,14 @@ def test_an_unknown_name_is_an_error_that_lists_those_that_exist_and_the_nearest
     )
 
 
+def test_a_name_that_is_like_none_brings_no_other_one_to_mind(install: Install) -> None:
+    install("store", IMPORTS, ignore="store:missing")
+    with pytest.raises(ConfigError) as raised:
+        choose(["nope"])
+
+    assert "did you mean" not in str(raised.value)
+
+
 @pytest.mark.usefixtures("install")
 def test_where_none_exist_it_says_so() -> None:
     with pytest.raises(ConfigError, match=r"those that exist: none\)"):
