@@ -560,7 +560,9 @@ async def test_a_stop_ends_in_bounded_time_when_the_store_hangs(state: str, igno
     while not stopping.done():
         await bench.clock.advance(0.5)
         await asyncio.sleep(0.05)  # what ignores its cancellation is left alone after a second of real time
-        assert asyncio.get_running_loop().time() - began < 10
+        if asyncio.get_running_loop().time() - began > 60:
+            stuck.set()  # else the event loop would wait for it for ever
+            pytest.fail("the stop has no end")
     stopping.result()
     assert bench.backend.asked("stop") == [None]
     await asyncio.wait(tasks) if tasks else None
