@@ -426,7 +426,7 @@ async def test_a_cycle_ends_at_its_deadline_and_the_next_begins_with_who_is_left
             )
             began = time.monotonic()
             await puller.cycle()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
             assert puller.outcomes() == {}, "what was left is not counted"
             await puller.cycle()
     assert puller.outcomes() == {"ok": 1}
@@ -454,7 +454,7 @@ async def test_a_stop_waits_for_no_peer(tmp_path: Path) -> None:
                     await asyncio.sleep(0.01)
             began = time.monotonic()
             await puller.exchange.stop()
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30
 
 
 # -- peers that begin anew

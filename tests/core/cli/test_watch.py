@@ -106,7 +106,7 @@ def test_watching_ends_at_once_while_a_worker_is_silent(number: int, drakkar: Dr
         terminal.process.send_signal(number)
         assert terminal.process.wait(20) == 0
 
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 15
 
 
 def test_watching_goes_on_when_the_worker_is_away_for_a_while(drakkar: Drakkar) -> None:

@@ -278,7 +278,7 @@ def test_a_worker_that_answers_drop_by_drop_is_one_line(drakkar: Drakkar) -> Non
         ended = drakkar("workers", "--url", server.url)
 
     assert "no answer in time" in ended.error
-    assert 14 < time.monotonic() - started < 30
+    assert 14 < time.monotonic() - started < 55
 
 
 @pytest.mark.parametrize(
