@@ -48,7 +48,7 @@ export function jobs(section) {
   on("supervisor", (data) => {
     takenAt = data.at_ts ?? 0;
     problem.hidden = !data.problem;
-    problem.replaceChildren(...(data.problem ? ["⚠ Nothing can lead at present: ", foreign(data.problem, 500)] : []));
+    problem.replaceChildren(...(data.problem ? ["⚠ Leases: ", foreign(data.problem, 500)] : []));
     say(held, (data.workers ?? []).filter(isSplit).map(heldShards).join(" · "));
     held.hidden = !held.textContent;
     shown.show((data.workers ?? []).flatMap((worker) => worker.lanes), "This worker runs no background workers.");
