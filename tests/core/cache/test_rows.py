@@ -84,7 +84,9 @@ def test_the_largest_and_the_deepest_value_are_taken() -> None:
     assert decode_value(encode_value(nested(MAX_VALUE_DEPTH))[0]) == nested(MAX_VALUE_DEPTH)
 
 
-@pytest.mark.parametrize("text", ["", "x", "[1", "NaN", "Infinity", "[" * 500_000, '"\\ud8', "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "x", "[1", "NaN", "Infinity", "1e999", "[" * 500_000, '"\\ud8', '"\\ud800"', "1" * 5000]
+)
 def test_a_text_that_is_no_json_is_an_error_of_one_kind(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_value(text)

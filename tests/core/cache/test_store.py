@@ -373,6 +373,23 @@ async def test_a_file_that_another_process_has_is_left_to_it(tmp_path: Path) -> 
         assert await service.cache.get("a") == "first"
 
 
+async def test_a_file_that_stands_in_has_nothing_of_the_time_before(tmp_path: Path) -> None:
+    """What was in it may have been set anew, or deleted, in the file that was used since."""
+    path = file_of(tmp_path, "worker-1")
+    async with open_cache(tmp_path) as service:
+        service.cache.set("a", 1)
+    with locked(path):
+        async with open_cache(tmp_path) as service:
+            service.cache.set("b", "old", scope="cluster")
+            await flush(service)
+            issued_ms = service.cache.issued_ms
+        async with open_cache(tmp_path) as service:
+            assert await service.cache.get("b") is None
+            service.cache.set("b", "new", scope="cluster")
+            await flush(service)
+            assert service.cache.issued_ms > issued_ms
+
+
 async def test_two_workers_of_one_name_do_not_write_into_one_file(tmp_path: Path) -> None:
     log = RecordingLogger()
     async with open_cache(tmp_path) as one, open_cache(tmp_path, log=log) as other:

@@ -115,6 +115,17 @@ async def test_after_the_logout_the_ticket_opens_nothing(browser: httpx.AsyncCli
     assert again.status_code == 401
 
 
+async def test_the_logout_ends_the_streams_that_the_ticket_opened(browser: httpx.AsyncClient) -> None:
+    await log_in(browser)
+    async with browser.stream("GET", "api/v1/events") as stream:
+        lines = stream.aiter_lines()
+        await anext(lines)
+        await browser.post("logout")
+        with pytest.raises(httpx.HTTPError):  # it is cut, as at a stop of the worker
+            async for _ in lines:
+                pass
+
+
 async def test_nothing_is_logged_of_a_token(browser: httpx.AsyncClient, log: RecordingLogger) -> None:
     await log_in(browser, "a-wrong-token")
     await log_in(browser)

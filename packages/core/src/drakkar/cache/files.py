@@ -29,13 +29,15 @@ def open_store(path: Path, worker: str, logger: EventLogger) -> tuple[Store, Pat
 
     One that is damaged or not ours is moved to `<path>.set-aside`, in place of what was there, and a new one
     begun. One that another process has locked stays where it is, since it may be in use, and a file beside it
-    is taken. Either is told in one line. Raises `OSError` or `sqlite3.Error` when there is no way.
+    is taken, emptied: what was in it is of another time, and may have been deleted since. Either is told in
+    one line. Raises `OSError` or `sqlite3.Error` when there is no way.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for place in _PLACES:
         candidate = path.with_name(f"{path.name}{place}")
         try:
-            return _open_or_replace(candidate, worker, logger), candidate
+            store = _open_or_replace(candidate, worker, logger)
+            return (_emptied(store, candidate, worker) if place else store), candidate
         except sqlite3.OperationalError as error:
             if not is_locked(error) or place == _PLACES[-1]:
                 raise
@@ -87,6 +89,16 @@ def _open_or_replace(path: Path, worker: str, logger: EventLogger) -> Store:
         if isinstance(error, sqlite3.Error) and is_locked(error):
             raise
         return replace_store(path, worker, error, logger)
+
+
+def _emptied(store: Store, path: Path, worker: str) -> Store:
+    issued_ms = store.issued_ms
+    store.close()
+    for part in _PARTS:
+        Path(f"{path}{part}").unlink(missing_ok=True)
+    store = _open(path, worker)
+    store.go_on_from(issued_ms)
+    return store
 
 
 def _open(path: Path, worker: str) -> Store:

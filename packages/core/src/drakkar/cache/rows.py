@@ -95,11 +95,15 @@ def encode_value(value: object) -> tuple[str, int]:
 
 
 def decode_value(text: str) -> Any:
-    """What `text` stands for. Raises `ValueError` when it is not JSON: a peer may have sent anything."""
+    """What `text` stands for. Raises `ValueError` when it is nothing that could have been set: a peer may
+    have sent anything."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+    if "\\u" in text:  # what was set here has no half of a character, nor a text that needs this for one
+        encode_value(value)
+    return value
 
 
 def _check_value(value: object, depth_left: int) -> None:
@@ -121,6 +125,11 @@ def _check_value(value: object, depth_left: int) -> None:
     else:
         for inner in value:
             _check_value(inner, depth_left - 1)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse(text)
 
 
 def _refuse(constant: str) -> float:

@@ -40,7 +40,7 @@ def make_app(
         api.include_router(no_leases_router())
     else:
         api.include_router(leases_router(leases, listing))
-    api.include_router(stream_router(Snapshots(view, leases, listing, clock), login=tickets is not None))
+    api.include_router(stream_router(Snapshots(view, leases, listing, clock), tickets))
     if tickets is not None:
         api.include_router(login_router(tickets, clock))
     api.include_router(peer_router(cache))

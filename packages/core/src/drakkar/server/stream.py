@@ -1,9 +1,9 @@
 """`/api/v1/events`: what the pages show, as server-sent events.
 
 Each stream remembers the number of what it sent last, and nothing else: there is no queue, so a reader that
-is slow skips versions, and one that takes nothing any more is dropped. Whoever comes back with the number of
-the last message that arrived (`after`, or the header `Last-Event-ID`) gets what changed since. A stream ends
-at once when the server stops.
+is slow skips versions, and one that takes nothing any more is dropped. One whose login has ended is ended.
+Whoever comes back with the number of the last message that arrived (`after`, or the header `Last-Event-ID`)
+gets what changed since. A stream ends at once when the server stops.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from drakkar.server.login import Tickets
 from drakkar.server.snapshots import LOOK_SECONDS, Snapshots
 
 MAX_STREAMS: Final = 64
@@ -31,17 +32,26 @@ _AFTER: Final = {
 
 
 class EventStream(Response):
-    """One reader's stream, which begins with `hello`; `after` is the number of the last message it has."""
+    """One reader's stream, which begins with `hello`; `after` is the number of the last message it has. It
+    ends when the reader is not `welcome` any more."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, snapshots: Snapshots, hello: bytes, after: int, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        hello: bytes,
+        after: int,
+        stopping: asyncio.Event,
+        welcome: Callable[[], bool],
+    ) -> None:
         super().__init__()
         del self.headers["content-length"]
         self._snapshots = snapshots
         self._hello = hello
         self._after = after
         self._stopping = stopping
+        self._welcome = welcome
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._snapshots.watched():
@@ -68,7 +78,7 @@ class EventStream(Response):
         await self._send_body(send, b"retry: %d\n\n" % _RETRY_MS + self._hello)
         loop = asyncio.get_running_loop()
         sent_at = loop.time()
-        while True:
+        while self._welcome():
             await self._snapshots.look()
             for number, message in self._snapshots.newer_than(self._after):
                 await self._send_body(send, message)
@@ -102,7 +112,7 @@ async def _hang_up(scope: Scope, receive: Receive) -> None:
     await _until_gone(receive)
 
 
-def stream_router(snapshots: Snapshots, *, login: bool) -> APIRouter:
+def stream_router(snapshots: Snapshots, tickets: Tickets | None) -> APIRouter:
     router = APIRouter(prefix="/api/v1")
 
     @router.get(
@@ -120,7 +130,14 @@ def stream_router(snapshots: Snapshots, *, login: bool) -> APIRouter:
             return JSONResponse({"error": "too many pages look at this worker"}, status_code=503)
         last = request.query_params.get("after") or request.headers.get("last-event-id", "")
         number = number_in(last, snapshots.instance)
-        return EventStream(snapshots, snapshots.hello(login), number, request.state.stopping)
+        hello = snapshots.hello(tickets is not None)
+        ticket = None if tickets is None else request.cookies.get(tickets.cookie)
+
+        def welcome() -> bool:
+            # Who has no ticket that counts came with the token itself.
+            return tickets is None or ticket is None or tickets.holds(ticket)
+
+        return EventStream(snapshots, hello, number, request.state.stopping, welcome)
 
     return router
 

@@ -34,11 +34,13 @@ export function foreign(text, longest = LONGEST) {
   return el("bdi", {}, short(text, longest));
 }
 
-/** The address, if it is one that may become a link; else null. */
+/** The address, if it is one that may become a link; else null. One that begins with a user's name looks like
+    another host than it leads to. */
 export function webAddress(text) {
   if (typeof text !== "string" || !/^https?:\/\//i.test(text)) return null;
   try {
-    return new URL(text).href;
+    const address = new URL(text);
+    return address.username || address.password ? null : address.href;
   } catch {
     return null;
   }
