@@ -33,6 +33,7 @@ NO_LINKS = [
     "ftp://10.0.0.1/",
     "http:javascript:alert(1)",
     "http://[",
+    "http://127.0.0.1:8080@10.0.0.1/",
 ]
 ERROR = "<img src=x onerror=alert(6)> " + "x" * 5000
 
