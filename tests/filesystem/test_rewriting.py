@@ -49,7 +49,8 @@ async def main():
     global listings
     os.nice(10)  # four that list all the time would leave the writer little of a small machine
     provider = FilesystemRegistry({"dir": sys.argv[1]})
-    await provider.start(make_context(sys.argv[2], logger=Logger(), timeout_seconds=60))
+    context = make_context(sys.argv[2], os.urandom(8).hex(), logger=Logger(), timeout_seconds=60)
+    await provider.start(context)
     await provider.list()
     print("ready", flush=True)
     while not Path(sys.argv[3]).exists():
