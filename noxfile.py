@@ -48,15 +48,18 @@ ON_LOWEST_ONLY = (
     "tests/core/fleet/test_intake.py",
     "tests/core/leases/test_model.py",
     "tests/core/leases/test_testkit.py",
-    "tests/core/settings/test_any_input.py",
+    "tests/core/server",
+    "tests/core/settings",
     "tests/core/supervisor/test_fairness.py",
     "tests/core/supervisor/test_fleet_property.py",
+    "tests/core/telemetry",
     "tests/etcd/faults",
     "tests/filesystem/leases",
     "tests/redis/faults",
 )
-"""Tests that start hundreds of processes, wait for real leases, or simulate hours. The gate runs them on the
-lowest Python alone, to stay below twenty minutes on two processors; `--long` runs them on every one."""
+"""Tests that start hundreds of processes, wait for real leases, simulate hours, or are of parts that no Python
+does otherwise than another. The gate runs them on the lowest alone, to stay below twenty minutes on two
+processors; `--long` runs them on every one."""
 
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
