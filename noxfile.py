@@ -57,9 +57,9 @@ ON_LOWEST_ONLY = (
     "tests/filesystem/leases",
     "tests/redis/faults",
 )
-"""Tests that start hundreds of processes, wait for real leases, simulate hours, or are of parts that no Python
-does otherwise than another. The gate runs them on the lowest alone, to stay below twenty minutes on two
-processors; `--long` runs them on every one."""
+"""Tests that start hundreds of processes, wait for real leases, simulate hours, or are of parts that are the
+same on every Python. The gate runs them on the lowest alone, to stay below twenty minutes on two processors;
+`--long` runs them on every one."""
 
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
