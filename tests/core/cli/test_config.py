@@ -182,7 +182,7 @@ def test_check_takes_what_a_worker_takes(drakkar: Drakkar) -> None:
 
 def test_check_tells_that_each_process_would_lead_by_itself(drakkar: Drakkar) -> None:
     drakkar.install_jobs("sweep")
-    keys = ["shared.dir=/mnt/fleet", SWEEP, "supervisor.leases.provider=none"]
+    keys = [CARDBOX, CARDBOX_DIR, SWEEP, "supervisor.leases.provider=none"]
 
     ended = drakkar("config", "check", *(f"--set={key}" for key in keys))
 
