@@ -168,8 +168,6 @@ def test_every_text_is_shown_as_text(key: str, text: str, shown: str, drakkar: D
 @pytest.mark.parametrize("key", [key for key in ROW if key != "worker_name"])
 @pytest.mark.parametrize("value", [None, True, 7, -1e300, 10**30, "text", [], [1], {}, {"a": 1}])
 def test_a_value_of_a_wrong_type_is_shown_or_left_out(key: str, value: Any, drakkar: Drakkar) -> None:
-    pytest.importorskip("drakkar.cli.workers")
-
     console = Console(width=200, force_terminal=False)
     with console.capture() as captured:
         console.print(
