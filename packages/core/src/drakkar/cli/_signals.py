@@ -48,6 +48,8 @@ async def _hearing(work: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) ->
     stopping = asyncio.Event()
     for number in SIGNALS:
         loop.add_signal_handler(number, stopping.set)
+    # A busy loop's wake-up socket is full after a few hundred signals. It wakes all the same: nothing to warn of.
+    signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
     status = 1
     try:
         status = await work(stopping)
