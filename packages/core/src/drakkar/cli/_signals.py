@@ -48,7 +48,7 @@ async def _hearing(work: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) ->
     stopping = asyncio.Event()
     for number in SIGNALS:
         loop.add_signal_handler(number, stopping.set)
-    # A busy loop's wake-up socket is full after a few hundred signals. It wakes all the same: nothing to warn of.
+    # A busy loop's wake-up socket is full after some hundred signals, and wakes it all the same.
     signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
     status = 1
     try:
