@@ -10,6 +10,7 @@ late at most, beside one of an event loop with nothing to do.
 
 import argparse
 import asyncio
+import gc
 import json
 import sqlite3
 import statistics
@@ -67,11 +68,11 @@ class Stalls:
             await asyncio.wait({ticker})
 
 
-def make_service(folder: Path, worker: str = "worker-1") -> CacheService:
+def make_service(folder: Path, worker: str = "worker-1", max_entries: int = 1_000_000) -> CacheService:
     return CacheService(
         worker,
         folder,
-        CacheTiming(flush_interval_seconds=3600, max_memory_entries=1_000_000),
+        CacheTiming(flush_interval_seconds=3600, max_memory_entries=max_entries),
         serves=True,
         on_marks=lambda: None,
         clock=SystemClock(),
@@ -157,9 +158,15 @@ async def flush(folder: Path) -> dict[str, float]:
 
 
 async def pull(folder: Path, url: str, rows: int, page_size: int) -> dict[str, float]:
-    """Everything that the worker at `url` has, into an empty cache."""
-    service = make_service(folder, f"worker-{page_size}")
+    """Everything that the worker at `url` has, into a cache that has nothing of it, and full memory."""
+    gc.collect()  # what was measured before has left hundreds of thousands of objects to collect
+    max_entries = CacheTiming().max_memory_entries
+    service = make_service(folder, f"worker-{page_size}", max_entries)
     await service.start()
+    for index in range(max_entries):
+        service.cache.set(f"own|{index}", VALUE, scope="memory")
+        service.cache.peek(f"own|{index}")
+    await service.keep(())
     card = {"worker": "worker-9", "cluster": "", "url": url, "state": "running"}
     exchange = Exchange(
         "",
