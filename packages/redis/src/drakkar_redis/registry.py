@@ -7,6 +7,7 @@ Each method is one script call. Ages are differences of two readings of the serv
 """
 
 import asyncio
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ class RedisRegistry:
         self._keys = Keys(self._settings.prefix)
         self._prune_ms = 0
         self._client: RedisClient | None = None
+        self._pid = 0
         self._logger: EventLogger
         self._named: set[bytes] = set()
 
@@ -62,6 +64,7 @@ class RedisRegistry:
         self._logger = ctx.logger
         client = RedisClient(self._settings, SHARE_OF_LIMIT * getattr(ctx, "timeout_seconds", 5.0))
         self._client = client
+        self._pid = os.getpid()
         try:
             await client.check(
                 _rights.CARDS, LIST, [self._keys.cards, self._keys.published], [self._prune_ms]
@@ -102,12 +105,14 @@ class RedisRegistry:
 
     async def stop(self) -> None:
         """Close the connections, waiting for no server. May be called twice, and without `start`."""
-        if self._client is not None:
+        if self._client is not None and os.getpid() == self._pid:  # else the connections are the parent's
             await self._client.close()
 
     async def _run(self, script: Script, *args: object) -> Any:
         if self._client is None:
             raise RuntimeError("the provider has not been started")
+        if os.getpid() != self._pid:
+            raise RuntimeError("a forked copy of a process is not the worker that it was")
         answer, _ = await self._client.run(script, [self._keys.cards, self._keys.published], args)
         return answer
 
