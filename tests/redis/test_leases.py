@@ -103,6 +103,40 @@ async def test_a_counter_that_is_garbage_starts_at_the_clock(
     assert int(server.command("GET", KEYS.token)) == token
 
 
+@pytest.mark.parametrize("command", [("FLUSHALL",), ("DEL", KEYS.token), ("SET", KEYS.token, "5")])
+async def test_tokens_rise_when_a_counter_ahead_of_the_clock_is_lost(
+    command: tuple[str | int, ...], server: RedisServer, make: MakeBackend
+) -> None:
+    """The clock was set back since, or is that of another server. Who held the lease knows the newest token,
+    and so does who was refused it."""
+    server.command("SET", KEYS.token, 4_000_000_000_000_000)
+    leader, standby = await make("worker-1"), await make("worker-2")
+    first = await grant(leader)
+    await refusal(standby)
+    await leader.release(NAME, first.token)
+
+    server.command(*command)
+    second = await grant(standby)
+    await standby.release(NAME, second.token)
+    server.command(*command)
+    third = await grant(leader, f"{NAME}-2")
+
+    assert first.token < second.token
+    assert first.token < third.token
+
+
+async def test_a_token_that_no_clock_comes_to_is_not_counted_on_from(
+    server: RedisServer, make: MakeBackend
+) -> None:
+    backend = await make()
+    server.command("SET", KEY, f"{2**53 - 2}:5:20000:worker-9/1", "PX", 20000)
+    await refusal(backend)
+
+    token = (await grant(backend, f"{NAME}-2")).token
+
+    assert token == pytest.approx(time.time() * 1e6, abs=600e6)
+
+
 async def test_a_counter_of_another_kind_is_replaced(server: RedisServer, make: MakeBackend) -> None:
     server.command("HSET", KEYS.token, "x", "y")
 
@@ -116,6 +150,7 @@ GARBAGE: list[tuple[str | bytes, ...]] = [
     ("SET", "", b"\xff\x00"),
     ("SET", "", "12:34:56:"),
     ("SET", "", "12:34:worker-9/0"),
+    ("SET", "", f"{'9' * 5000}:34:1000:worker-9/0"),
     ("SET", "", "x" * 100_000),
     ("HSET", "", "x", "y"),
     ("RPUSH", "", "x"),

@@ -5,6 +5,7 @@ The client library is known here and in `_servers` alone.
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -41,11 +42,15 @@ _ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainErro
 
 
 class Script:
-    """A Lua script. Known to the server by its hash, and sent in full to one that has not seen it."""
+    """A Lua script. Known to the server by its hash, and sent in full to one that has not seen it.
+
+    Its answer comes behind its last argument, which is another one in each call: an answer that is late, or
+    comes twice, is not taken for that to the next call.
+    """
 
     def __init__(self, source: str) -> None:
-        self.source: Final = source
-        self.sha: Final = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self.source: Final = f"local function run()\n{source}\nend\nreturn {{ARGV[#ARGV], run()}}"
+        self.sha: Final = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
 
 _RIGHTS: Final = Script(_rights.SOURCE)
@@ -181,7 +186,7 @@ class RedisClient:
                     if link.dropped and not link.users:
                         self._dropped.discard(link)
                         await close(link.client)
-            except (RedisError, OSError) as error:
+            except (RedisError, OSError, ValueError) as error:  # the last: of a reply that is none
                 if isinstance(error, TimeoutError):
                     raise  # the deadline's
                 raise told(error, address, self._settings) from None
@@ -205,13 +210,23 @@ class RedisClient:
     async def _send(
         self, client: Redis, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int
     ) -> tuple[Any, int]:
-        tail = (len(keys), *keys, *args)
+        asked = secrets.token_hex(8)
+        tail = (len(keys), *keys, *args, asked)
+        confirmed = 0
         if replicas:
-            return await self._send_and_wait(client, ("EVAL", script.source, *tail), replicas)
-        try:
-            return await execute(client, "EVALSHA", script.sha, *tail), 0
-        except NoScriptError:  # restarted, failed over, or flushed
-            return await execute(client, "EVAL", script.source, *tail), 0
+            command = ("EVAL", script.source, *tail)
+            answer, confirmed = await self._send_and_wait(client, command, replicas)
+        else:
+            try:
+                answer = await execute(client, "EVALSHA", script.sha, *tail)
+            except NoScriptError:  # restarted, failed over, or flushed
+                answer = await execute(client, "EVAL", script.source, *tail)
+        match answer:
+            case [each] if each == asked.encode():
+                return None, confirmed
+            case [each, found] if each == asked.encode():
+                return found, confirmed
+        raise RedisConnectionError("answered something else than was asked")
 
     async def _send_and_wait(self, client: Redis, command: Sequence[Any], replicas: int) -> tuple[Any, int]:
         pipeline = client.pipeline(transaction=False)  # WAIT is about the writes of its own connection

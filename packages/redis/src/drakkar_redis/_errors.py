@@ -1,7 +1,9 @@
 """What the store or the client library says, in our words: what went wrong, and what to correct."""
 
+import json
 import re
 from typing import Final
+from urllib.parse import quote
 
 from redis.exceptions import (
     AskError,
@@ -49,10 +51,10 @@ def told(error: Exception, address: str, settings: RedisSettings) -> StoreError:
     secret."""
     if isinstance(error, StoreError):
         return error
-    reason = " ".join(str(error).partition(", with args beginning with")[0].split())[:_MAX_REASON_CHARS]
-    for secret in filter(None, (settings.password, settings.sentinel_password)):
-        reason = reason.replace(secret, "***")
-    reason = _SCRIPT.sub("", reason)
+    said = str(error).partition(", with args beginning with")[0]
+    for secret in (settings.password, settings.sentinel_password):
+        said = _without(said, secret)
+    reason = _SCRIPT.sub("", " ".join(said.split()))[:_MAX_REASON_CHARS]
     if _NO_KEY.search(reason):
         tag = Keys(settings.prefix).tag
         return RefusedError("prefix", f"{address}: {reason}; the user must have the keys ~{tag}:*")
@@ -69,6 +71,14 @@ def told(error: Exception, address: str, settings: RedisSettings) -> StoreError:
     if settings.cluster and "cluster support disabled" in reason:
         return RefusedError("cluster", f"{address} is not part of a Cluster")
     return StoreError(f"{address}: {reason or type(error).__name__}")
+
+
+def _without(text: str, secret: str) -> str:
+    """`text` with `***` for `secret`, also in the forms in which it may have been written by others."""
+    forms = {secret, repr(secret)[1:-1], repr(secret.encode())[2:-1], json.dumps(secret)[1:-1], quote(secret)}
+    for form in sorted(forms - {""}, key=len, reverse=True):
+        text = text.replace(form, "***")
+    return text
 
 
 SEE_RIGHTS: Final = "the documentation of the provider lists the rights that its user needs"

@@ -28,6 +28,7 @@ local function read(key)  -- the token, or false when there is none of ours; the
     if value == false then return false, false end
     if type(value) == 'table' then return false, true end
     local token, granted, ttl, holder = string.match(value, '^(%d+):(%d+):(%d+):(.+)$')
+    if token and #token > 16 then return false, true end  -- more than any that was ever granted
     return token or false, true, holder, tonumber(ttl), tonumber(granted)
 end
 """
@@ -58,7 +59,7 @@ local now = now_us()
 local last = redis.pcall('GET', counter)
 last = type(last) == 'string' and tonumber(last) or 0
 if not (last >= 0 and last < 2^53 - 1) then last = 0 end
-local new = string.format('%.0f', math.max(math.floor(last) + 1, now))
+local new = string.format('%.0f', math.max(math.floor(last) + 1, now, ARGV[5] + 1))
 redis.call('SET', counter, new)
 redis.call('SET', key, string.format('%s:%.0f:%s:%s', new, now, ttl_ms, me), 'PX', ttl_ms)
 note(names, name)
@@ -69,7 +70,8 @@ end
 return {1, new}
 """
 )
-"""Keys: the lease, token, names. Arguments: holder, ttl in milliseconds, name, what lease keys begin with.
+"""Keys: the lease, token, names. Arguments: holder, ttl in milliseconds, name, what lease keys begin with,
+the greatest token that the caller knows of.
 
 Returns 1 and the token, or 0, the token and the holder (empty when they cannot be read) and the milliseconds
 that are left. What cannot be read, or has no end, is given one: it goes when nobody has written it anew for

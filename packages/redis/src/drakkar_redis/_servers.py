@@ -72,7 +72,7 @@ class Servers:
             try:
                 async with asyncio.timeout(self._ask_seconds):
                     found = await ask(host)
-            except (RedisError, OSError) as error:  # a time-out is an OSError
+            except (RedisError, OSError, ValueError, TypeError, LookupError) as error:  # the last: nonsense
                 reasons.append(f"{shown(host)}: {str(error) or 'no answer'}")
                 refused = error if isinstance(error, LOGIN_ERRORS) else refused
                 continue

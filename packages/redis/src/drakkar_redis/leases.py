@@ -3,8 +3,8 @@
 Not guaranteed: that a lease survives what its server forgets. A server that is restarted without its data,
 flushed, told to evict, or replaced by a replica that was behind, may grant a lease again before its holder
 has noticed, which it does at its next renewal. Tokens rise over all of these, as they are never below the
-server's clock in microseconds: they are what to rely on. `min_replicas` narrows the gap of a fail-over; it
-does not close it.
+server's clock in microseconds, nor below one that the process which asks has seen: they are what to rely on.
+`min_replicas` narrows the gap of a fail-over; it does not close it.
 
 The ends of leases are measured by the server's wall clock alone: a step forward of that clock ends them
 early.
@@ -29,6 +29,9 @@ from drakkar_redis.settings import read_settings
 POLL_SECONDS: Final = 1.0
 """How often leases that are waited for are looked at while nobody tells of changes."""
 
+_FAR_TOKEN: Final = 2**52
+"""No clock of this century comes to it: what somebody wrote there by hand must not become everybody's."""
+
 
 class RedisLeases:
     """Keeps leases in Redis. See `drakkar.leases.backend.LeaseBackend` for what each method promises.
@@ -46,6 +49,7 @@ class RedisLeases:
         self._settings = read_settings(options)
         self._keys = Keys(self._settings.prefix)
         self._refused: dict[str, str] = {}
+        self._highest = 0
         self._ctx: LeaseContext | None = None
         self._pid = 0
         self._ttl_ms = 0
@@ -79,13 +83,18 @@ class RedisLeases:
         """
         ctx = self._context()
         keys = [self._keys.lease(name), self._keys.token, self._keys.names]
-        args = [ctx.holder, self._ttl_ms, name.encode(), self._keys.lease_prefix]
+        args = [ctx.holder, self._ttl_ms, name.encode(), self._keys.lease_prefix, self._highest]
         replicas = self._settings.min_replicas
-        (granted, token, *rest), confirmed = await self._client.run(ACQUIRE, keys, args, replicas)
-        if not granted:
-            holder, left_ms = rest
-            self._refused[name] = token.decode() or "?"
-            return Held(holder.decode(errors="replace") or None, max(0, left_ms) / 1000)
+        answer, confirmed = await self._client.run(ACQUIRE, keys, args, replicas)
+        match answer:
+            case [0, bytes() as token, bytes() as holder, int() as left_ms]:
+                self._saw(token)
+                self._refused[name] = token.decode() or "?"
+                return Held(holder.decode(errors="replace") or None, max(0, left_ms) / 1000)
+            case [1, bytes() as token] if token.isdigit():
+                self._saw(token)
+            case _:
+                raise self._nonsense("an acquire")
         if confirmed < replicas:
             await self.release(name, int(token))
             raise StoreError(f"{confirmed} of {replicas} replicas have the grant, so it was given back")
@@ -104,9 +113,11 @@ class RedisLeases:
         args = [ctx.holder, self._ttl_ms, self._keys.lease_prefix, *(lease.token for lease in asked)]
         replicas = self._settings.min_replicas
         answer, confirmed = await self._client.run(RENEW, keys, args, replicas)
+        if not isinstance(answer, bytes) or len(answer) != len(asked):
+            raise self._nonsense("a renewal")
         kept, lost = [], foreign
-        for lease, is_ours in zip(asked, answer.decode(), strict=True):
-            if is_ours == "1":
+        for lease, is_ours in zip(asked, answer, strict=True):
+            if is_ours == ord("1"):
                 kept.append(Lease(lease.name, lease.holder, lease.token, ctx.ttl_seconds))
             else:
                 lost.append(lease)
@@ -171,6 +182,14 @@ class RedisLeases:
             return
         await self._wakeups.stop()
         await self._client.close()
+
+    def _nonsense(self, call: str) -> StoreError:
+        return StoreError(f"{self._settings.address} answered {call} with what is no answer to it")
+
+    def _saw(self, token: bytes) -> None:
+        """All names have one counter: the next grant must be above it, whatever the server has forgotten."""
+        if token.isdigit() and int(token) < _FAR_TOKEN:
+            self._highest = max(self._highest, int(token))
 
     async def _look(self, names: Sequence[str]) -> tuple[frozenset[str], float]:
         """Those that may be free by now, and in how many seconds the first of the others will have run
