@@ -8,6 +8,7 @@ This is the side towards the worker: time limits and log lines. Requests are in 
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -71,6 +72,7 @@ class EtcdRegistry:
         self._client = EtcdClient(self._settings)
         self._limit_seconds = 0.0
         self._prune_after_seconds = 0.0
+        self._pid = 0
         self._publisher: Publisher | None = None
         self._reader: Reader | None = None
         self._logger: EventLogger
@@ -85,6 +87,7 @@ class EtcdRegistry:
         server or the network does, as all that may be over with the next heartbeat.
         """
         self._logger = ctx.logger
+        self._pid = os.getpid()
         self._limit_seconds = 0.9 * getattr(ctx, "timeout_seconds", 5.0)
         prune_after = self._settings.prune_after_seconds
         if prune_after is None:
@@ -120,24 +123,26 @@ class EtcdRegistry:
         """Raises `ValueError` before the server is asked. Cancelling may or may not have taken effect, but
         not later than a `publish` or a `withdraw` that returns."""
         data = encode_card(card)
-        publisher = _started(self._publisher)
+        publisher = self._started(self._publisher)
         await self._bounded(publisher.publish(card["worker"], data))
 
     async def list(self) -> PeerCardList:
         """Return every card that the store has at this moment. Ages are known for what was published since
         the start, and a moment later for the rest. Cancelling leaves no change but cards that were too old.
         """
-        reader = _started(self._reader)
+        reader = self._started(self._reader)
         entries = await self._bounded(self._read(reader))
         self._name_rejected(entries)
         return rows(entries, self._clock())
 
     async def withdraw(self, worker: str, instance: str) -> None:
         """Delete the card of `worker` while it holds `instance`; may be repeated."""
-        await self._bounded(_started(self._publisher).withdraw(worker, instance))
+        await self._bounded(self._started(self._publisher).withdraw(worker, instance))
 
     async def stop(self) -> None:
         """Close what was opened, without asking the server. May be called twice, and without `start`."""
+        if self._pid not in (0, os.getpid()):
+            return  # the connections are the parent's
         if self._reader is not None:
             await self._reader.stop()
         await self._client.close()
@@ -150,7 +155,7 @@ class EtcdRegistry:
         old = [entry for entry in entries if entry.is_older_than(self._prune_after_seconds, now)]
         if not old:
             return entries
-        publisher = _started(self._publisher)
+        publisher = self._started(self._publisher)
         await asyncio.gather(*(publisher.delete(entry.key, entry.mod) for entry in old[:_DELETES]))
         return [entry for entry in entries if entry not in old]
 
@@ -164,6 +169,13 @@ class EtcdRegistry:
                 raise
         raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s ({self._client.asked})")
 
+    def _started(self, part: T | None) -> T:
+        if part is None:
+            raise RuntimeError("the provider has not been started")
+        if os.getpid() != self._pid:
+            raise RuntimeError("a forked copy of a process is not the worker that it was")
+        return part
+
     def _name_rejected(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if not entry.reason or entry.shown in self._named:
@@ -175,9 +187,3 @@ class EtcdRegistry:
                 return
             self._named.add(entry.shown)
             self._logger.warning("fleet_card_invalid", file=entry.shown, reason=entry.reason)
-
-
-def _started(part: T | None) -> T:
-    if part is None:
-        raise RuntimeError("the provider has not been started")
-    return part
