@@ -21,6 +21,7 @@ _NO_LOGINS: Final = "authentication is not enabled"
 _LEASE_GONE: Final = "requested lease not found"
 _DENIED: Final = "permission denied"
 _LOGIN_REFUSED: Final = "authentication failed"
+_MAX_REASON_CHARS: Final = 300
 
 
 class EtcdError(Exception):
@@ -49,7 +50,7 @@ class EtcdError(Exception):
             hint = f"; {SECTION}.username needs the right to read and write below {settings.prefix}/"
         elif self.not_logged_in and not settings.username:
             hint = f"; this cluster wants {SECTION}.username and {SECTION}.password"
-        self.args = (f"etcd: {self.message} ({endpoint}{hint})",)
+        self.args = (f"etcd: {on_one_line(self.message)} ({endpoint}{hint})",)
 
 
 class NoEtcdError(EtcdError):
@@ -92,12 +93,19 @@ def read_message(line: bytes) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
+def on_one_line(text: str) -> str:
+    """Words of a server, which may be anything, short enough for a log."""
+    return " ".join(text.split())[:_MAX_REASON_CHARS]
+
+
 def reason_of(error: BaseException) -> str:
     """Why a request had no answer. Not aiohttp's own words, which begin with `ssl:default` for plain http."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorError):
         return _unconnected(error.os_error)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return error.message  # as it is: in its own words it is quoted once more
     return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
 
 

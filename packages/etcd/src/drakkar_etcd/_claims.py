@@ -94,7 +94,7 @@ class Claims:
                 self.tokens.unchanged(),
                 self._session.unchanged(),
             ],
-            [then_put(key, record.encode(), lease)],
+            [then_put(key, record.encode(), lease), then_get(key)],
             [then_get(key), self.tokens.look(), self._session.look()],
         )
         highest = self.tokens.highest  # before it is sent: answers may come out of order
@@ -112,10 +112,14 @@ class Claims:
         except BaseException:  # cut short: by its time limit, or by whoever asked
             self._session.doubt(name)
             raise
-        if not answer.get("succeeded"):
+        if answer.get("succeeded") is not True:
             return await self._refused(name, answer, lease, guard)
         token = record.token(revision_of(answer))
         claim = _Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
+        made = got(answer, 1)
+        if made is None or made.get("key") != key or not _is(made, claim, lease):
+            self._session.doubt(name)
+            raise UnansweredError("etcd answered for another grant than was asked for")
         if token <= highest:
             # The store was set back to an earlier state of its own, and this token comes a second time.
             await self._delete(name, claim)
@@ -131,7 +135,7 @@ class Claims:
         return Lease(name, self._holder, claim.token, self._session.ttl_seconds)
 
     async def _refused(self, name: str, answer: Json, lease: int, guard: int) -> Lease | Held | None:
-        kv, base = got(answer, 0), got(answer, 1)
+        kv, base = self._of(name, got(answer, 0)), got(answer, 1)
         if kv is None:  # so it was one of the other conditions
             self.tokens.adopt(base)
             await self._session.adopt(got(answer, 2), guard)
@@ -174,7 +178,9 @@ class Claims:
             claim = self._claims.get(lease.name)
             if claim is None or claim.token != lease.token:
                 claim = None if kv is None else self._found(lease.name, kv)
-            (kept if kv is not None and _is(kv, claim, self._session.id, lease) else lost).append(lease)
+            ours = claim is not None and claim.token == lease.token
+            is_there = kv is not None and claim is not None and _is(kv, claim, self._session.id)
+            (kept if ours and is_there else lost).append(lease)
         return kept, lost
 
     async def release(self, name: str, token: int | None) -> None:
@@ -183,7 +189,7 @@ class Claims:
         claim = self._claims.get(name)
         if claim is None or claim.token != token:
             answer = await self._client.call("/kv/range", {"key": self._folder.key(name)})
-            kv = next(iter(answer.get("kvs", ())), None)
+            kv = self._of(name, next(iter(answer.get("kvs", ())), None))
             claim = None if kv is None else self._found(name, kv)
             if claim is None or token not in (None, claim.token):
                 return
@@ -223,6 +229,12 @@ class Claims:
         kvs: list[Json] = (await self._client.call("/kv/range", self._folder.range)).get("kvs", [])
         return kvs
 
+    def _of(self, name: str, kv: Json | None) -> Json | None:
+        """`kv`, which should be what the key of `name` holds."""
+        if kv is not None and kv.get("key") != self._folder.key(name):
+            raise UnansweredError("etcd answered for another key than was asked for")
+        return kv
+
     def _found(self, name: str, kv: Json) -> _Claim | None:
         """Our grant in a key; None when it is not ours."""
         record = read_record(kv)
@@ -237,12 +249,10 @@ class Claims:
         return _Claim(token, created, kv["value"], lease, self._clock())
 
 
-def _is(kv: Json, claim: _Claim | None, session: int, lease: Lease) -> bool:
+def _is(kv: Json, claim: _Claim, session: int) -> bool:
     """Whether the key holds that very grant: nobody overwrote it, took it off its lease, or made it anew."""
     return (
-        claim is not None
-        and claim.token == lease.token
-        and session != 0
+        session != 0
         and number(kv.get("lease")) == claim.lease == session
         and number(kv["create_revision"]) == claim.create_revision
         and kv.get("value") == claim.value

@@ -22,6 +22,7 @@ from drakkar_etcd._answers import (
     CompactedError,
     EtcdError,
     UnansweredError,
+    on_one_line,
     read_answer,
     read_message,
     reason_of,
@@ -145,13 +146,14 @@ class EtcdClient:
                     self._move_on(library, at)
                 raise
             except (aiohttp.ClientError, OSError) as error:
-                reason = f"{library.endpoints[at]}: {reason_of(error)}"
+                reason = f"{library.endpoints[at]}: {on_one_line(self._login.hidden(reason_of(error)))}"
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
             except EtcdError as error:
+                error.message = self._login.hidden(error.message)
                 if not error.unavailable:
                     error.explain(library.endpoints[at], self._settings)
                     raise
-                reason = f"{library.endpoints[at]}: {error}"
+                reason = f"{library.endpoints[at]}: etcd: {on_one_line(error.message)}"
                 sent = True
             self._move_on(library, at)
             if sent and not repeat:

@@ -3,9 +3,9 @@
 import math
 import secrets
 
-from drakkar_etcd._answers import EtcdError
+from drakkar_etcd._answers import EtcdError, UnansweredError
 from drakkar_etcd._client import EtcdClient
-from drakkar_etcd._wire import number
+from drakkar_etcd._wire import Json, number
 
 _EXISTS = "lease already exists"
 
@@ -31,7 +31,10 @@ class Grant:
                 answer = await self._client.call(
                     "/lease/grant", {"ID": str(id_), "TTL": str(self._asked_seconds)}
                 )
-                self.ttl_seconds = float(number(answer["TTL"]))
+                seconds = _seconds(answer, id_)
+                if seconds <= 0:
+                    raise UnansweredError("etcd granted a lease without saying for how long")
+                self.ttl_seconds = float(seconds)
             except EtcdError as error:
                 if _EXISTS not in str(error):
                     raise
@@ -47,7 +50,7 @@ class Grant:
             return False
         id_ = self.id
         answer = await self._client.call("/lease/keepalive", {"ID": str(id_)})
-        seconds = number(answer.get("result", {}).get("TTL"))
+        seconds = _seconds(answer.get("result"), id_)
         if seconds <= 0:  # no error: this is how etcd answers for a lease that it does not have
             self.forget(id_)
             return False
@@ -69,3 +72,10 @@ class Grant:
                 if not error.lease_is_gone:
                     raise
             self.forget(id_)
+
+
+def _seconds(answer: Json | None, id_: int) -> int:
+    """The ttl in an answer about the lease `id_`; 0 when the server does not have it."""
+    if not isinstance(answer, dict) or number(answer.get("ID")) != id_:
+        raise UnansweredError("etcd answered for another lease than was asked for")
+    return number(answer.get("TTL"))

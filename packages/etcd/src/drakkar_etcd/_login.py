@@ -7,8 +7,11 @@ what is asked next logs in first.
 """
 
 import asyncio
+import json
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from urllib.parse import quote
 
 from drakkar_etcd._answers import EtcdError
 from drakkar_etcd.settings import EtcdSettings
@@ -29,6 +32,7 @@ class Login:
         self._doubted: str | None = None
         self._failure: EtcdError | None = None
         self._failed_at = 0.0
+        self._tokens: deque[str] = deque(maxlen=8)
         self.token: str | None = None
 
     @property
@@ -64,6 +68,7 @@ class Login:
                     {"name": self._settings.username, "password": self._settings.password}
                 )
                 self.token = str(answer["token"])
+                self._tokens.append(self.token)
             except EtcdError as error:
                 if error.no_logins:
                     self.token = None  # 3.4 would refuse it, or let it wait, though it asks for none
@@ -71,3 +76,21 @@ class Login:
                 if not error.unavailable:  # which is no word on the login, and another member may take it
                     self._failure, self._failed_at = error, now
                 raise
+
+    def hidden(self, text: str) -> str:
+        """`text` with `***` for our password and tokens, which a server or a proxy may have sent back, in the
+        forms in which others may have written them."""
+        forms = {
+            form
+            for each in (self._settings.password, *self._tokens)
+            for form in (
+                each,
+                repr(each)[1:-1],
+                repr(each.encode())[2:-1],
+                json.dumps(each)[1:-1],
+                quote(each),
+            )
+        }
+        for form in sorted(forms - {""}, key=len, reverse=True):
+            text = text.replace(form, "***")
+        return text

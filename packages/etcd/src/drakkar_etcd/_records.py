@@ -16,6 +16,7 @@ from drakkar_etcd._wire import Json, decoded, number
 SCALE: Final = 1000
 _MAX_RECORD_BYTES: Final = 4096
 _MOST_SECONDS: Final = 1e9
+_LAST_BASE: Final = 2**53 // SCALE
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ def read_record(kv: Json) -> Record | None:
     sound = (
         isinstance(holder, str)
         and isinstance(base, int)
+        and not isinstance(base, bool)
+        and 0 < base < _LAST_BASE
         and isinstance(ttl, int | float)
         and math.isfinite(ttl)
         and 0 < ttl < _MOST_SECONDS
