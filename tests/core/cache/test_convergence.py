@@ -27,7 +27,7 @@ KEYS = ["a", "b", "c|/?&ä", "名" * 200, "e", "f"]
 STEPS = 120
 
 
-class Network(httpx.AsyncBaseTransport):
+class Network:
     """Brings requests to the workers, and loses some."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -35,15 +35,35 @@ class Network(httpx.AsyncBaseTransport):
         self.losing = 0.0
         self.apps: dict[str, FastAPI] = {}
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        app = self.apps.get(request.url.host)
-        if app is None or self.rng.random() < self.losing / 2:
-            raise httpx.ConnectError("nobody there", request=request)
+    def connect(self, url: str) -> "Wire":
+        return Wire(self, url)
+
+
+class Wire:
+    """A connection over it."""
+
+    def __init__(self, network: Network, url: str) -> None:
+        self.network, self.url = network, httpx.URL(url)
+        self.body = b""
+
+    async def ask(self, query: str) -> tuple[int, dict[bytes, bytes]]:
+        rng, losing = self.network.rng, self.network.losing
+        app = self.network.apps.get(self.url.host)
+        if app is None or rng.random() < losing / 2:
+            raise ConnectionError("nobody there")
+        request = httpx.Request("GET", self.url.copy_with(query=query.encode()))
         answer = await httpx.ASGITransport(app=app).handle_async_request(request)
-        body = await answer.aread()
-        if self.rng.random() < self.losing:
-            body = body[: self.rng.randrange(len(body))]
-        return httpx.Response(answer.status_code, stream=httpx.ByteStream(body))
+        self.body = await answer.aread()
+        if rng.random() < losing:
+            self.body = self.body[: rng.randrange(len(self.body))]
+        return answer.status_code, {}
+
+    async def piece(self) -> bytes:
+        body, self.body = self.body, b""
+        return body
+
+    def close(self) -> None:
+        self.body = b""
 
 
 class Node:
@@ -79,7 +99,7 @@ class Node:
             clock=self.clock,
             logger=self.log,
             metrics=ExchangeMetrics(CollectorRegistry()),
-            transport=self.fleet.network,
+            connect=self.fleet.network.connect,
         )
         app = FastAPI()
         app.include_router(peer_router(self.service))

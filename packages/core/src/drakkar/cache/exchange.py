@@ -13,9 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import httpx
-
-from drakkar.cache.fetch import ENDPOINT, PeerClient, PeerRequestError
+from drakkar.cache.fetch import ENDPOINT, Connection, PeerClient, PeerRequestError
 from drakkar.cache.peers import PeerState, Target, choose
 from drakkar.cache.rows import Cursor, Row
 from drakkar.cache.thread import CacheThread
@@ -64,7 +62,7 @@ class Exchange:
         clock: Clock,
         logger: EventLogger,
         metrics: ExchangeMetrics,
-        transport: httpx.AsyncBaseTransport | None = None,
+        connect: Callable[[str], Connection] | None = None,
     ) -> None:
         self._own_cluster = own_cluster
         self._timing = timing
@@ -72,9 +70,7 @@ class Exchange:
         self._store = store
         self._clock = clock
         self._logger = logger
-        self._client = PeerClient(
-            thread, timing.timeout_seconds, timing.max_concurrent_peers, metrics, transport
-        )
+        self._client = PeerClient(thread, timing.timeout_seconds, metrics, connect)
         self._states: dict[str, PeerState] = {}
         self._cycle = 0
         self._outage = Outage()
@@ -109,22 +105,19 @@ class Exchange:
     async def _run(self) -> None:
         early = min(FIRST_CYCLE_SECONDS, self._timing.interval_seconds)
         await self._clock.sleep(early * (0.5 + random.random() / 2))  # noqa: S311  no secret
-        try:
-            while True:
-                began = self._clock.elapsed()
-                try:
-                    await self.cycle()
-                except Exception as error:  # noqa: BLE001  a cycle that fails must not be the last one
-                    now = self._clock.elapsed()
-                    if self._outage.failed(now):
-                        self._logger.error("cache_exchange_failed", error=describe(error))
-                        self._outage.told(now)
-                took = self._clock.elapsed() - began
-                await self._clock.sleep(
-                    max(0.1 * self._timing.interval_seconds, self._timing.interval_seconds - took)
-                )
-        finally:
-            await self._client.close()
+        while True:
+            began = self._clock.elapsed()
+            try:
+                await self.cycle()
+            except Exception as error:  # noqa: BLE001  a cycle that fails must not be the last one
+                now = self._clock.elapsed()
+                if self._outage.failed(now):
+                    self._logger.error("cache_exchange_failed", error=describe(error))
+                    self._outage.told(now)
+            took = self._clock.elapsed() - began
+            await self._clock.sleep(
+                max(0.1 * self._timing.interval_seconds, self._timing.interval_seconds - took)
+            )
 
     async def _pull_each(self, waiting: Iterator[Target]) -> None:
         for target in waiting:
@@ -134,8 +127,9 @@ class Exchange:
         state = target.state
         state.last_asked = self._cycle
         rejected: Counter[str] = Counter()
+        peer = self._client.connect(target.url)
         try:
-            while await self._pull_page(target, rejected):
+            while await self._pull_page(peer, target, rejected):
                 pass
         except NotStoredError:
             pass  # told where it happened; the cursor stands before these rows
@@ -156,16 +150,17 @@ class Exchange:
         else:
             state.succeeded()
         finally:
+            peer.close()
             if rejected:
                 self._logger.warning("fleet_peer_rows_rejected", peer=target.name, rejected=dict(rejected))
 
-    async def _pull_page(self, target: Target, rejected: Counter[str]) -> bool:
+    async def _pull_page(self, peer: Connection, target: Target, rejected: Counter[str]) -> bool:
         """Read and keep the next page; whether there is another one."""
         state = target.state
         after = state.cursor
         if after is not None and state.to_verify:
             after = (after[0] - 1, _LAST_KEY)
-        rows, more = await self._client.page(target.url, state.scopes, after, self._timing.page_size)
+        rows, more = await self._client.page(peer, state.scopes, after, self._timing.page_size)
         if state.to_verify:
             state.to_verify = False
             if all((row.updated_at_ms, row.key) != state.cursor for row in rows):

@@ -5,13 +5,12 @@ body that is compressed is refused unread, since it was asked for as it is.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
-from importlib import import_module
-from typing import Final, Literal
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, Protocol
+from urllib.parse import quote, urlencode
 
-import httpx
-
+from drakkar.cache.connection import PeerConnection
 from drakkar.cache.page import MAX_BODY_BYTES, BadPageError, PageReader
 from drakkar.cache.rows import Cursor, Row
 from drakkar.cache.thread import CacheThread
@@ -22,12 +21,16 @@ Outcome = Literal["http_error", "timeout", "transport_error", "bad_body"]
 ENDPOINT: Final = "cache_changes"
 
 _PIECE_BYTES: Final = 128 * 1024
-_KEEP_ALIVE_SECONDS: Final = 4.0
-"""Shorter than servers keep idle connections, or a request would now and then meet one that is closing."""
 
-for _name in ("httpcore", "anyio._backends._asyncio"):
-    with suppress(ImportError):
-        import_module(_name)  # as httpx would in the first request, and hold up the event loop for that time
+
+class Connection(Protocol):
+    """What a peer is asked over, as `PeerConnection`."""
+
+    async def ask(self, query: str) -> tuple[int, dict[bytes, bytes]]: ...
+
+    async def piece(self) -> bytes: ...
+
+    def close(self) -> None: ...
 
 
 class PeerRequestError(Exception):
@@ -37,37 +40,31 @@ class PeerRequestError(Exception):
 
 
 class PeerClient:
-    """Asks peers; one for all cycles, so that the pages of a peer come over one connection."""
+    """Asks peers."""
 
     def __init__(
         self,
         thread: CacheThread,
         timeout_seconds: float,
-        connections: int,
         metrics: ExchangeMetrics,
-        transport: httpx.AsyncBaseTransport | None = None,
+        connect: Callable[[str], Connection] | None = None,
     ) -> None:
-        """`transport` is how requests go, where they do not go over the network."""
+        """`connect` makes the connection to a URL, where requests do not go over the network."""
         self._thread = thread
         self._timeout_seconds = timeout_seconds
         self._metrics = metrics
-        self._transport = transport
-        self._limits = httpx.Limits(
-            max_connections=connections,
-            max_keepalive_connections=connections,
-            keepalive_expiry=_KEEP_ALIVE_SECONDS,
-        )
-        self._client: httpx.AsyncClient | None = None
+        self._tls: ssl.SSLContext | None = None
+        self.connect = connect or (lambda url: PeerConnection(url, self._certificates))
 
     async def page(
-        self, url: str, scopes: Sequence[str], after: Cursor | None, limit: int
+        self, peer: Connection, scopes: Sequence[str], after: Cursor | None, limit: int
     ) -> tuple[list[Row], bool]:
         """The rows after `after`, in order, and whether there are more. Raises `PeerRequestError`."""
         began = asyncio.get_running_loop().time()
         outcome = None
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                page = await self._ask(url, scopes, after, limit)
+                page = await self._ask(peer, scopes, after, limit)
             outcome = "ok"
             return page
         except PeerRequestError as error:
@@ -89,37 +86,30 @@ class PeerClient:
                     asyncio.get_running_loop().time() - began
                 )
 
-    async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-
     async def _ask(
-        self, url: str, scopes: Sequence[str], after: Cursor | None, limit: int
+        self, peer: Connection, scopes: Sequence[str], after: Cursor | None, limit: int
     ) -> tuple[list[Row], bool]:
-        if self._client is None:
-            # On the thread: it reads the certificates.
-            self._client = await self._thread.run(self._make_client)
         params: dict[str, str | int] = {"scopes": ",".join(scopes), "limit": limit}
         if after is not None:
             params |= {"after_ms": after[0], "after_key": after[1]}
-        async with self._client.stream("GET", url, params=params) as response:
-            if response.status_code != 200:
-                raise PeerRequestError("http_error", f"status {response.status_code}")
-            if response.headers.get("content-encoding", "identity").lower() != "identity":
-                raise BadPageError("the body is compressed, which was not asked for")
-            if _length(response.headers.get("content-length", "")) > MAX_BODY_BYTES:
-                raise BadPageError(f"more than {MAX_BODY_BYTES} bytes")
-            reader = PageReader(after)
-            pieces: list[bytes] = []
-            size = 0
-            async for piece in response.aiter_raw():
-                pieces.append(piece)
-                size += len(piece)
-                if size >= _PIECE_BYTES:
-                    await self._read(reader, pieces)
-                    size = 0
-            await self._read(reader, pieces)
-            more = await self._thread.run(reader.end)
+        status, headers = await peer.ask(urlencode(params, quote_via=quote))
+        if status != 200:
+            raise PeerRequestError("http_error", f"status {status}")
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise BadPageError("the body is compressed, which was not asked for")
+        if int(headers.get(b"content-length", b"0")) > MAX_BODY_BYTES:  # a number, or it had been refused
+            raise BadPageError(f"more than {MAX_BODY_BYTES} bytes")
+        reader = PageReader(after)
+        pieces: list[bytes] = []
+        size = 0
+        while piece := await peer.piece():
+            pieces.append(piece)
+            size += len(piece)
+            if size >= _PIECE_BYTES:
+                await self._read(reader, pieces)
+                size = 0
+        await self._read(reader, pieces)
+        more = await self._thread.run(reader.end)
         if more and not reader.rows:
             raise BadPageError("there is said to be more, but nothing comes")
         return reader.rows, more
@@ -129,16 +119,12 @@ class PeerClient:
         pieces.clear()
         await self._thread.run(lambda: reader.feed(data))
 
-    def _make_client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            transport=self._transport,
-            timeout=None,  # noqa: S113  `page` has one, for the request as a whole
-            trust_env=False,
-            follow_redirects=False,
-            limits=self._limits,
-            headers={"Accept-Encoding": "identity", "Accept": "application/json", "User-Agent": "drakkar"},
-        )
+    async def _certificates(self) -> ssl.SSLContext:
+        while self._tls is None:
+            await self._thread.run(self._read_certificates)
+        return self._tls
 
-
-def _length(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    def _read_certificates(self) -> None:
+        """On the thread, and kept also when who asked has gone: it takes a while."""
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
