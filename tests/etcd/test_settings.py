@@ -4,12 +4,43 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drakkar.settings import load_settings
+from drakkar.settings.resolve import provider_options
 from drakkar_etcd import make_registry
 from drakkar_etcd.settings import EtcdSettings, read_settings
 
 
 def test_it_needs_no_option() -> None:
     assert read_settings({}) == EtcdSettings(endpoints=("http://127.0.0.1:2379",), prefix="/drakkar")
+
+
+def test_what_variables_say_comes_as_each_option_wants_it() -> None:
+    section = "DK_FLEET__REGISTRY__ETCD__"
+    environ = {
+        "DK_FLEET__REGISTRY__PROVIDER": "etcd",
+        f"{section}ENDPOINTS": "http://a:1,http://b:2",
+        f"{section}PREFIX": "7",
+        f"{section}USERNAME": "12345",
+        f"{section}PASSWORD": "007e1",
+        f"{section}PRUNE_AFTER_SECONDS": "600",
+    }
+
+    settings = read_settings(provider_options(load_settings(environ=environ)))
+
+    assert settings.endpoints == ("http://a:1", "http://b:2")
+    assert (settings.prefix, settings.username, settings.password) == ("7", "12345", "007e1")
+    assert settings.prune_after_seconds == 600
+
+
+@pytest.mark.parametrize("password", ["12345", "1e5", "true", "null", "[1]", '"quoted"', "-0"])
+def test_a_password_in_a_variable_is_text_whatever_it_looks_like(password: str) -> None:
+    environ = {
+        "DK_FLEET__REGISTRY__PROVIDER": "etcd",
+        "DK_FLEET__REGISTRY__ETCD__USERNAME": "worker",
+        "DK_FLEET__REGISTRY__ETCD__PASSWORD": password,
+    }
+
+    assert read_settings(provider_options(load_settings(environ=environ))).password == password
 
 
 def test_it_takes_every_option() -> None:
@@ -74,13 +105,15 @@ def test_it_shows_no_password() -> None:
         ({"endpoints": ["http://a", "https://b"]}, "endpoints must be all http:// or all https://"),
         ({"prefix": ""}, "fleet.registry.etcd.prefix is empty"),
         ({"prefix": "///"}, "fleet.registry.etcd.prefix is empty"),
-        ({"prefix": 7}, "fleet.registry.etcd.prefix must be a text, not int"),
+        ({"prefix": 1e5}, "fleet.registry.etcd.prefix must be a text, not float; put it in quotes"),
+        ({"prefix": None}, "fleet.registry.etcd.prefix must be a text, not NoneType"),
         ({"prefix": "a\nb"}, "fleet.registry.etcd.prefix holds a character that cannot be printed"),
         ({"prefix": "a\ud800"}, "fleet.registry.etcd.prefix holds a character that cannot be printed"),
         ({"prefix": "x" * 201}, "fleet.registry.etcd.prefix must have at most 200 characters"),
         ({"username": "fleet"}, "fleet.registry.etcd.username needs fleet.registry.etcd.password beside it"),
         ({"password": "secret"}, "fleet.registry.etcd.password needs fleet.registry.etcd.username beside it"),
-        ({"username": "a", "password": 5}, "fleet.registry.etcd.password must be a text, not int"),
+        ({"username": True, "password": "b"}, "fleet.registry.etcd.username must be a text, not bool"),
+        ({"username": "a", "password": [5]}, "fleet.registry.etcd.password must be a text, not list"),
         ({"ca_file": "/ca.pem"}, "fleet.registry.etcd.ca_file is for endpoints that begin with https://"),
         (
             {"endpoints": ["https://a"], "cert_file": "/c"},

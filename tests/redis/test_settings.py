@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from drakkar.settings import load_settings
+from drakkar.settings.resolve import provider_options
 from drakkar_redis import make_registry
 from drakkar_redis.settings import read_settings
 
@@ -72,6 +74,29 @@ def test_it_knows_several_servers_of_a_cluster() -> None:
 
     assert settings.hosts == (("a", 7000), ("b", 7001), ("::1", 7002))
     assert settings.cluster
+
+
+def test_what_variables_say_comes_as_each_option_wants_it() -> None:
+    section = "DK_FLEET__REGISTRY__REDIS__"
+    environ = {
+        "DK_FLEET__REGISTRY__PROVIDER": "redis",
+        f"{section}SENTINELS": "10.0.0.1,10.0.0.2:5",
+        f"{section}SERVICE_NAME": "8",
+        f"{section}PREFIX": "7",
+        f"{section}USERNAME": "12345",
+        f"{section}PASSWORD": "1e5",
+        f"{section}SENTINEL_PASSWORD": "true",
+        f"{section}CLUSTER": "false",
+        f"{section}MIN_REPLICAS": "1",
+        f"{section}PRUNE_AFTER_SECONDS": "600",
+    }
+
+    settings = read_settings(provider_options(load_settings(environ=environ)))
+
+    assert settings.sentinels == (("10.0.0.1", 26379), ("10.0.0.2", 5))
+    assert (settings.service_name, settings.prefix, settings.username) == ("8", "7", "12345")
+    assert (settings.password, settings.sentinel_password) == ("1e5", "true")
+    assert (settings.cluster, settings.min_replicas, settings.prune_after_seconds) == (False, 1, 600)
 
 
 def test_digits_of_an_environment_variable_are_text() -> None:

@@ -136,8 +136,14 @@ def _prefix(value: object) -> str:
 
 
 def _text(name: str, value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # an environment variable of digits comes as a number
     if not isinstance(value, str):
-        raise ValueError(f"{SECTION}.{name} must be a text, not {type(value).__name__}")
+        how = "; put it in quotes, in the settings file or in the JSON of its section"
+        simple = isinstance(value, bool | float)
+        raise ValueError(
+            f"{SECTION}.{name} must be a text, not {type(value).__name__}{how if simple else ''}"
+        )
     return value
 
 
