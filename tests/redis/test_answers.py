@@ -15,6 +15,7 @@ from drakkar_redis.registry import RedisRegistry
 
 Reply = Callable[[list[bytes]], bytes]
 NAME = "gc-leader"
+ANSWERED = (b"EVAL", b"EVALSHA", b"SENTINEL", b"CLUSTER")
 
 
 def bulk(text: bytes) -> bytes:
@@ -41,7 +42,7 @@ async def _read(reader: asyncio.StreamReader) -> list[bytes]:
 
 @asynccontextmanager
 async def odd_server(replies: list[Reply]) -> AsyncIterator[str]:
-    """The url of a server that answers scripts with the last of `replies`, and says OK to everything else."""
+    """The url of a server that answers what matters with the last of `replies`, and says OK to the rest."""
     ends: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -49,8 +50,7 @@ async def odd_server(replies: list[Reply]) -> AsyncIterator[str]:
         try:
             while True:
                 command = await _read(reader)
-                is_script = command[0].upper() in (b"EVAL", b"EVALSHA")
-                writer.write(replies[-1](command) if is_script else b"+OK\r\n")
+                writer.write(replies[-1](command) if command[0].upper() in ANSWERED else b"+OK\r\n")
                 await writer.drain()
         except (OSError, EOFError, ValueError):  # the client has left
             writer.close()
@@ -188,6 +188,22 @@ async def test_the_answer_to_another_call_is_not_taken_for_that_to_this_one() ->
 
         with pytest.raises(StoreError, match="something else than was asked"):
             await backend.acquire("gc-2")
+
+
+NO_PLACES = [b":1\r\n", b"*1\r\n:1\r\n", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"*2\r\n*0\r\n*0\r\n"]
+
+
+@pytest.mark.parametrize("reply", NO_PLACES)
+@pytest.mark.parametrize("kind", ["sentinels", "cluster"])
+async def test_who_names_no_server_is_left_for_the_next_and_told_of(kind: str, reply: bytes) -> None:
+    async with odd_server([always(reply)]) as url:
+        place = url.removeprefix("redis://")
+        of_sentinels = {"sentinels": [place], "service_name": "fleet-master"}
+        backend = RedisLeases(of_sentinels if kind == "sentinels" else {"url": url, "cluster": True})
+
+        with pytest.raises(StoreError, match=f"no master found .{place}"):
+            await backend.start(make_context("worker-1"))
+        await backend.stop()
 
 
 @pytest.mark.parametrize("secret", ["s3cret-pass", 'a"b\\c  d', "pässwörd/1", "x" * 290 + "-the-end"])
