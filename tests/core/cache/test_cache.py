@@ -9,6 +9,7 @@ from drakkar.cache.cache import MAX_CHANGES
 from drakkar.cache.memory import Memory
 from support.caches import NOW_MS, a_row, flush, open_cache
 from support.clock import FakeClock
+from support.log import RecordingLogger
 
 VALUES: list[Any] = [None, True, 0, 1.5, "", "größe", [], {}, {"a": [1, {"b": None}]}]
 
@@ -280,13 +281,15 @@ async def test_a_stopped_cache_takes_nothing_more(tmp_path: Path) -> None:
 # -- without a disk
 
 
-async def test_without_a_folder_it_is_kept_in_memory() -> None:
-    async with open_cache(None) as service:
+async def test_without_a_folder_it_is_kept_in_memory_and_says_so_once() -> None:
+    log = RecordingLogger()
+    async with open_cache(None, log=log) as service:
         service.cache.set("a", 1, scope="global")
         assert await service.cache.get("a") == 1
         assert service.cache.changed == {}
         assert not service.serves
         assert service.features() == {}
+    assert [event for _, event, _ in log.lines] == ["cache_file_disabled_no_dir"]
 
 
 async def test_what_cannot_be_written_for_long_is_bounded(tmp_path: Path) -> None:

@@ -122,6 +122,23 @@ async def test_the_later_row_stays_whoever_was_asked_first(tmp_path: Path) -> No
             assert await service.cache.get("b") == "anew"
 
 
+async def test_a_row_of_a_clock_far_ahead_is_kept_and_what_is_set_here_afterwards_wins(
+    tmp_path: Path,
+) -> None:
+    """Who cannot know whose clock is wrong must not leave out what is never offered again."""
+    ahead = NOW_MS + 366 * 86_400_000
+    with serving(page(a_row("a", ahead)), page()) as server:
+        async with open_cache(tmp_path) as service:
+            puller = Puller(service, a_peer(server.url))
+            await puller.cycle()
+            assert await service.cache.get("a") == "x"
+            service.cache.set("a", "y", scope="cluster")
+            await flush(service)
+            [row] = json.loads(await service.changes(parse_query({"scopes": "cluster"})))["rows"]
+    assert row["updated_at_ms"] > ahead
+    assert puller.log.named("fleet_peer_rows_rejected") == []
+
+
 async def test_rows_of_another_scope_or_origin_are_left_and_told_once_a_cycle(tmp_path: Path) -> None:
     rows = [
         a_row("foreign-1", NOW_MS, scope="global", origin_worker_id="worker-3"),

@@ -137,7 +137,7 @@ TAKEN: dict[str, list[Any]] = {
     "fleet.cache_exchange.interval_seconds": [0.5, 600],
     "fleet.cache_exchange.page_size": [1, 1000],
     "fleet.cache_exchange.timeout_seconds": [0.1, 60],
-    "fleet.cache_exchange.cycle_deadline_seconds": [None, 0.1, 60],
+    "fleet.cache_exchange.cycle_deadline_seconds": [None, 5, 30],
     "fleet.cache_exchange.max_concurrent_peers": [1, 64],
     "cache.enabled": [False, True],
     "cache.flush_interval_seconds": [0.1, 60],
@@ -351,6 +351,33 @@ def test_timings_must_fit_each_other(
     first, second = (message.find(f"fleet.registry.{key} ") for key in broken)
     assert 0 <= first < second
     assert "more)" not in message
+
+
+@pytest.mark.parametrize(
+    ("times", "broken"),
+    [
+        ({"cycle_deadline_seconds": 30}, None),
+        (
+            {"cycle_deadline_seconds": 30.001},
+            "(30.001) must be at most fleet.cache_exchange.interval_seconds",
+        ),
+        ({"cycle_deadline_seconds": 5}, None),
+        (
+            {"cycle_deadline_seconds": 4.999},
+            "(4.999) must be at least fleet.cache_exchange.timeout_seconds (5)",
+        ),
+        ({"interval_seconds": 0.1, "timeout_seconds": 60}, None),
+    ],
+)
+def test_a_round_has_time_for_a_request_and_ends_before_the_next(
+    times: dict[str, float], broken: str | None, refusal: Callable[..., str], load: Callable[..., Settings]
+) -> None:
+    text = yaml.safe_dump(nested("fleet.cache_exchange", times))
+
+    if broken is None:
+        load(text)
+        return
+    assert f" fleet.cache_exchange.cycle_deadline_seconds {broken}" in refusal(text)
 
 
 @pytest.mark.parametrize("provider", ["redis", "etcd", "consul", "filesystem", "sqlite"])

@@ -84,6 +84,10 @@ class CacheService:
     async def start(self) -> None:
         """Open the file; takes at most `START_SECONDS`. Without it the cache is kept in memory alone."""
         if self._folder is None:
+            self._logger.warning(
+                "cache_file_disabled_no_dir",
+                hint="the cache is kept in memory alone and shared with nobody; set storage.dir",
+            )
             return
         path = file_of(self._folder, self._worker)
         try:

@@ -211,10 +211,28 @@ class CacheExchangeSettings(Section):
     """Time limit for one request to a peer, its body included."""
 
     cycle_deadline_seconds: OptionalSeconds = None
-    """Time limit for one round. Null: nine tenths of `interval_seconds`."""
+    """Time limit for one round, from `timeout_seconds` to `interval_seconds`. Null: nine tenths of the
+    latter."""
 
     max_concurrent_peers: Count = 4
     """How many peers are asked at the same time."""
+
+    @model_validator(mode="after")
+    def _times_fit(self) -> "CacheExchangeSettings":
+        deadline = self.cycle_deadline_seconds
+        if deadline is not None and deadline > self.interval_seconds:
+            raise self._misfit("at most", "interval_seconds", "lower the first or raise the second")
+        if deadline is not None and deadline < self.timeout_seconds:
+            raise self._misfit("at least", "timeout_seconds", "raise the first or lower the second")
+        return self
+
+    def _misfit(self, bound: str, key: str, remedy: str) -> ValidationError:
+        other = f"fleet.cache_exchange.{key}"
+        message = (
+            f"({self.cycle_deadline_seconds:g}) must be {bound} {other} ({getattr(self, key):g}); {remedy}"
+        )
+        error = PydanticCustomError("relation", "{message}", {"message": message, "other": other})
+        return _errors(type(self), [(error, ("cycle_deadline_seconds",))])
 
 
 class FleetSettings(Section):
