@@ -1,15 +1,16 @@
 """How old cards are, by what was seen of them."""
 
 import pytest
-from drakkar_consul._ages import STILL_SECONDS, UNSURE_SECONDS, Ages
+from drakkar_consul._ages import UNSURE_SECONDS, Ages
 
 KEY = "fleet/cards/worker-1"
+STILL_SECONDS = 900.0
 
 
 @pytest.fixture
 def ages() -> Ages:
     """That has seen one card, at 100, last changed at index 10."""
-    ages = Ages()
+    ages = Ages(STILL_SECONDS)
     ages.observe(10, {KEY: 10}, now=100, unsure_seconds=float("inf"))
     return ages
 
@@ -80,23 +81,24 @@ def test_its_own_publish_is_as_old_as_the_request(ages: Ages) -> None:
     assert ages.age(KEY, now=204) == 4
 
 
-def test_the_least_age_counts_from_when_it_was_first_seen(ages: Ages) -> None:
+def test_what_is_old_for_sure_counts_from_when_it_was_first_seen(ages: Ages) -> None:
     ages.observe(11, {KEY: 11}, now=200, unsure_seconds=90)
 
-    assert ages.least_age(KEY, now=230) == 30
-    assert ages.least_age("unknown", now=230) == 0
+    assert ages.older_than(29, now=230) == {KEY}
+    assert ages.older_than(30, now=230) == set()
 
 
 def test_what_came_before_its_own_publish_is_known_by_that(ages: Ages) -> None:
     ages.published("own", 20, sent_at=200, now=201)
     ages.observe(20, {KEY: 10, "new": 15, "own": 20}, now=500, unsure_seconds=300)
 
-    assert ages.least_age("new", now=500) == 299
+    assert "new" in ages.older_than(298, now=500)
+    assert "new" not in ages.older_than(299, now=500)
     assert ages.age("new", now=500) == 300
 
 
 def test_what_came_after_its_own_publish_is_younger_than_that() -> None:
-    ages = Ages()
+    ages = Ages(STILL_SECONDS)
     ages.published("own", 20, sent_at=200, now=201)
     ages.observe(25, {"new": 25, "own": 20}, now=205, unsure_seconds=float("inf"))
 
@@ -110,4 +112,4 @@ def test_its_own_publishes_say_nothing_of_a_state_that_came_back(ages: Ages) -> 
     ages.observe(30, {KEY: 30}, now=301, unsure_seconds=1)
 
     assert ages.age(KEY, now=301) == 1
-    assert ages.least_age(KEY, now=301) == 0
+    assert ages.older_than(0, now=301) == set()

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import time
+import traceback
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -229,6 +230,60 @@ async def test_an_error_of_the_agent_is_told_in_one_line(code: str) -> None:
             await client.get("f/a")
 
 
+@pytest.mark.parametrize(
+    ("code", "page", "told"),
+    [
+        ("401 Unauthorized", "token {} has expired", "token *** has expired"),
+        ("403 Forbidden", "Permission denied for {}", "denied for ***; "),
+        ("409 Conflict", '{{"Errors": [{{"OpIndex": 0, "What": "Permission denied: {}"}}]}}', "denied: ***;"),
+        ("409 Conflict", '{{"Errors": [{{"OpIndex": 0, "What": "{} is stale"}}]}}', "*** is stale"),
+        ("429 Too Many Requests", "{} asks too often", "*** asks too often"),
+        ("502 Bad Gateway", "." * 290 + "{}", "502 ...."),
+    ],
+)
+async def test_a_token_that_a_proxy_repeats_is_in_no_error(code: str, page: str, told: str) -> None:
+    said = answer(code, page.format(TOKEN))
+    async with scripted(said) as agent, client_of(agent.port, token=TOKEN) as client:
+        with pytest.raises(ConsulError) as failed:
+            await client.transact(keys.put("f/a", b"", 0))
+
+    assert told in str(failed.value)
+    assert TOKEN[:8] not in "".join(traceback.format_exception(failed.value))
+
+
+async def test_a_token_in_an_answer_that_is_none_is_in_no_message() -> None:
+    said = f"HTTP/1.1 {TOKEN} is refused\r\n\r\n".encode()
+    async with scripted(said) as agent, client_of(agent.port, token=TOKEN) as client:
+        with pytest.raises(ConsulError, match=r"\*\*\*") as failed:
+            await client.transact(keys.put("f/a", b"", 0))
+
+    assert TOKEN[:8] not in str(failed.value)
+
+
+async def test_no_answer_is_compressed_for_it(server: Consul, prefix: str) -> None:
+    """An agent takes far longer to compress a listing than to send it."""
+    for number in range(40):
+        server.put(f"{prefix}/{number}", "x" * 500)
+    async with client_of(server.port) as client:
+        path = f"/v1/kv/{prefix}/"
+        headers = await client._http.get(lambda answer: answer.headers, path, [("recurse", "1")])
+
+    assert "Content-Encoding" not in headers
+
+
+async def test_a_listing_that_is_the_same_is_not_taken_apart_again(server: Consul, prefix: str) -> None:
+    server.put(f"{prefix}/a", "1")
+    async with client_of(server.port) as client:
+        first = await client.tree(f"{prefix}/")
+        server.put(f"{prefix}-else", "1")
+        again = await client.tree(f"{prefix}/")
+        server.put(f"{prefix}/a", "2")
+        changed = await client.tree(f"{prefix}/")
+
+    assert again.entries is first.entries
+    assert changed.entries[f"{prefix}/a"].value == b"2"
+
+
 async def test_nobody_there_is_an_error_like_any_other() -> None:
     async with scripted() as agent:
         pass
@@ -308,10 +363,10 @@ async def test_a_long_listing_is_read_like_a_short_one(
     for number in range(250):
         server.put(f"{prefix}/{number}", "[{},]" * number)
     server.put(f"{prefix}/%5D%7D,%7B%22", b"")
-    async with client_of(server.port) as client:
+    async with client_of(server.port) as client, client_of(server.port) as other:
         short = await client.tree(f"{prefix}/")
-        monkeypatch.setattr(keys, "_LONG_TEXT", 10)
-        long = await client.tree(f"{prefix}/")
+        monkeypatch.setattr(keys, "LONG_TEXT", 10)
+        long = await other.tree(f"{prefix}/")
 
     assert len(long.entries) == 251
     assert long == short

@@ -16,6 +16,7 @@ from drakkar_consul._client import ConsulError
 from drakkar_consul._names import place_of
 from drakkar_consul.leases import ConsulLeases
 from support.consul_servers import Consul
+from support.stale_reads import stale_reads
 from support.tcp_proxy import Verb, proxy_to
 from support.waiting import until
 
@@ -324,6 +325,33 @@ async def test_an_acquire_that_arrives_after_another_ones_turn_gets_nothing(
         await arrived(proxy)
 
     assert held_by(server, prefix) is None
+
+
+async def test_an_acquire_on_its_way_is_not_forgotten_for_an_old_state_that_an_agent_shows(
+    server: Consul, options: dict[str, object], other: ConsulLeases, prefix: str
+) -> None:
+    """A follower that is cut off may still show who held the key before."""
+    async with (
+        stale_reads(server.port) as front,
+        backend_of(options, address=f"127.0.0.1:{front.port}") as backend,
+    ):
+        await granted(backend, "sibling")  # which keeps the session
+        before = await granted(other)
+        old = await front.answer_now(f"/v1/kv/{key_of(prefix)}")
+        await other.release(NAME, before.token)
+        front.hold_up(b'"lock"')
+        acquiring = asyncio.create_task(backend.acquire(NAME))
+        await front.held_up.wait()
+        acquiring.cancel()
+        await asyncio.wait({acquiring})
+
+        front.old.update(old)
+        answer = await backend.acquire(NAME)
+        await backend.release(NAME)
+        await front.deliver()
+
+        assert held_by(server, prefix) is None
+        assert isinstance(answer, Lease)
 
 
 async def test_a_release_that_is_repeated_leaves_a_later_grant(

@@ -8,6 +8,7 @@ import pytest
 from drakkar.fleet.card import CardError, decode_card, encode_card
 from drakkar.fleet.testkit import make_card
 from drakkar_consul import _cards as cards
+from drakkar_consul._keys import encoded
 from drakkar_consul._names import name_of, place_of
 from drakkar_consul._records import Record, decode, encode
 from hypothesis import given
@@ -61,18 +62,29 @@ def test_cards_have_the_bytes_that_others_give_them() -> None:
     ],
 )
 def test_bytes_are_a_card_when_they_are_one_for_others(data: bytes) -> None:
-    found = cards.CardEntry(1, "place", data)
+    found = cards.CardEntry("place", encoded(data))
     try:
         card, reason = decode_card(data), ""
     except CardError as error:
         card, reason = {}, error.reason
 
     assert found.reason == reason
-    assert found.card() == card
+    assert [found.card() for _ in range(3)] == [card, card, card]
+
+
+def test_a_card_is_its_readers_own_each_time() -> None:
+    found = cards.CardEntry("worker-1", encoded(b'{"features":{}}'))
+
+    for _ in range(4):
+        card = found.card()
+        assert card == {"features": {}}
+        card["features"]["mine"] = 1
 
 
 def test_a_card_under_the_key_of_another_worker_is_none() -> None:
-    assert cards.CardEntry(1, "worker-2", cards.encode_card(make_card("worker-1"))).reason == "wrong_name"
+    assert (
+        cards.CardEntry("worker-2", encoded(cards.encode_card(make_card("worker-1")))).reason == "wrong_name"
+    )
 
 
 def test_a_record_tells_holder_and_name_of_its_own_lease_alone() -> None:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from drakkar.fleet.testkit import make_card, make_context
 from drakkar_consul import make_registry
 from drakkar_consul._names import place_of
 from drakkar_consul.registry import ConsulRegistry
+from drakkar_consul.testing import Store
 from support.consul_servers import Consul
 from support.log import RecordingLogger
 from support.tcp_proxy import Verb, proxy_to
@@ -176,6 +178,27 @@ async def test_an_age_is_unknown_until_the_card_changes(
         age = (await ages(reader))[WORKER]
         assert age is not None
         assert 0 <= age <= time.monotonic() - began + 3
+
+
+@pytest.mark.parametrize("offline_after", [30.0, 3600.0])
+async def test_a_card_that_stands_still_is_of_known_age_once_it_is_of_nobody_who_is_online(
+    provider: ConsulRegistry, options: dict[str, object], offline_after: float
+) -> None:
+    await provider.publish(make_card(WORKER))
+    store = Store(options, prune_after_seconds=86400)
+    reader = store.make_provider()
+    await reader.start(replace(make_context("worker-2"), offline_after_seconds=offline_after))
+    try:
+        assert await ages(reader) == {WORKER: None}
+        store.advance(offline_after - 15)
+        assert await ages(reader) == {WORKER: None}
+        store.advance(16)
+        age = (await ages(reader))[WORKER]
+    finally:
+        await reader.stop()
+
+    assert age is not None
+    assert age > offline_after
 
 
 async def test_an_age_is_told_by_the_watch_when_nobody_lists(

@@ -1,12 +1,15 @@
 """TLS, with certificates of both sides by an authority that the system does not know."""
 
+import asyncio
+import gc
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from drakkar.fleet.testkit import make_card, make_context
-from drakkar_consul._client import ConsulError
+from drakkar_consul._client import ConsulClient, ConsulError
 from drakkar_consul.registry import ConsulRegistry
 from drakkar_consul.settings import read_settings
 from support.certificates import Authority, Certificate
@@ -87,6 +90,28 @@ def test_a_key_with_a_passphrase_is_named_and_asks_nobody_for_it(secured: Secure
 
     with pytest.raises(ValueError, match=r"fleet\.registry\.consul\.key_file cannot be used: .*is encrypted"):
         ConsulRegistry({**all_options(secured), "key_file": str(tmp_path / "encrypted.key")})
+
+
+def test_a_stop_amid_a_blocking_query_leaves_no_connection_open(secured: Secured) -> None:
+    """The agent says no good-bye to a connection while it is busy with the query."""
+
+    async def cut_off() -> None:
+        client = ConsulClient(read_settings(all_options(secured)), connections=1)
+        try:
+            index = (await client.tree("drakkar/")).index
+            await client.tree_after("drakkar/", index - 1, 30)  # so that there is a connection
+            async with asyncio.timeout(0.5):
+                await client.tree_after("drakkar/", index, 30)
+        finally:
+            await client.close()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(TimeoutError):
+            asyncio.run(cut_off())
+        gc.collect()
+
+    assert [str(warning.message) for warning in caught] == []
 
 
 def test_files_are_not_looked_at_before_a_half_is_made(secured: Secured) -> None:

@@ -5,18 +5,16 @@ index is above that of a whole listing was changed after that listing. A card ne
 unknown age. No age is told younger than it is, save by what an answer of the agent needs to reach us.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 UNSURE_SECONDS: Final = 15.0
 """An age that is not known more closely than this is unknown; of many cards, a fiftieth of a second for
 each."""
-
-STILL_SECONDS: Final = 900.0
-"""A card that has stood still for longer cannot be of an online worker: it is as old as that at least."""
-
 
 _MARKS: Final = 16
 
@@ -43,7 +41,9 @@ class _Sight:
 class Ages:
     """What is known of every key. Times are readings of the caller's clock."""
 
-    def __init__(self, still_seconds: float = STILL_SECONDS) -> None:
+    def __init__(self, still_seconds: float) -> None:
+        """A card of unknown age that has stood still for longer than `still_seconds`, and so cannot be of an
+        online worker, is as old as that at least."""
         self._still_seconds = still_seconds
         self._sights: dict[str, _Sight] = {}
         self._index: int | None = None
@@ -60,17 +60,20 @@ class Ages:
         if last is not None and index < last:
             last = None
             self._marks.clear()
+        marks = sorted(self._marks, key=lambda mark: mark.index)
+        marked = [mark.index for mark in marks]
+        not_before = list(accumulate((mark.sent_at for mark in marks), max, initial=float("-inf")))
+        not_after = list(accumulate((mark.answered_at for mark in reversed(marks)), min, initial=now))[::-1]
+        limit = max(UNSURE_SECONDS, len(indexes) / 50)
         sights = {}
         for key, changed in indexes.items():
             sight = self._sights.get(key)
             if sight is None or sight.index != changed:
-                after = [mark.sent_at for mark in self._marks if mark.index < changed]
+                changed_at = not_before[bisect_left(marked, changed)]
                 if last is not None and changed > last:
-                    after.append(now - unsure_seconds)
-                seen_at = min((mark.answered_at for mark in self._marks if mark.index > changed), default=now)
-                changed_at = max(after, default=float("-inf"))
-                close = seen_at - changed_at <= max(UNSURE_SECONDS, len(indexes) / 50)
-                sight = _Sight(changed, changed_at if close else None, seen_at)
+                    changed_at = max(changed_at, now - unsure_seconds)
+                seen_at = not_after[bisect_right(marked, changed)]
+                sight = _Sight(changed, changed_at if seen_at - changed_at <= limit else None, seen_at)
             sights[key] = sight
         self._sights = sights
         self._index = index
@@ -90,7 +93,6 @@ class Ages:
         least = now - sight.seen_at
         return least if least > self._still_seconds else None
 
-    def least_age(self, key: str, now: float) -> float:
-        """How old it is at least."""
-        sight = self._sights.get(key)
-        return 0.0 if sight is None else max(0.0, now - sight.seen_at)
+    def older_than(self, seconds: float, now: float) -> set[str]:
+        """The keys that were not changed for that long, for sure."""
+        return {key for key, sight in self._sights.items() if now - sight.seen_at > seconds}

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from drakkar.fleet.card import MAX_CARD_BYTES
 
+from drakkar_consul._keys import decoded
 from drakkar_consul._names import place_of
 
 _MAX_DEPTH: Final = 32
@@ -42,29 +43,33 @@ def encode_card(card: Card) -> bytes:
 class CardEntry:
     """What a key among the cards held."""
 
-    __slots__ = ("_bytes", "_unused", "index", "reason")
+    __slots__ = ("_bytes", "_unused", "reason", "text")
 
-    def __init__(self, index: int, place: str, data: bytes) -> None:
-        self.index = index
-        """Of the change that wrote it."""
-
-        self.reason = ""
+    def __init__(self, place: str, text: str) -> None:
+        card, self.reason = _decode(decoded(text))
         """Why it is no card: `too_large`, `not_json`, `not_object` or `wrong_name`; empty when it is one."""
 
-        card, self.reason = _decode(data)
         worker = card.get("worker")
         if not self.reason and isinstance(worker, str) and worker and place_of(worker) != place:
             self.reason = "wrong_name"  # a copy must not be a second row of its worker
+        self.text = "" if self.reason == "too_large" else text
+        """The value as it was sent, unless it is long: the next one that is the same is the same card."""
+
         self._unused: Card | None = card
-        self._bytes = marshal.dumps(card)
+        self._bytes = b""
 
     def card(self) -> Card:
         """The card, each time a new one that is the caller's own.
 
-        Made by marshal, from bytes that are nobody's but ours, which takes a third of what parsing takes.
+        From the third time on made by marshal, from bytes that are nobody's but ours, which takes a third of
+        what parsing takes. Most cards change before that.
         """
         card, self._unused = self._unused, None
-        return card if card is not None else cast("Card", marshal.loads(self._bytes))  # noqa: S302
+        if card is not None:
+            return card
+        if not self._bytes:
+            self._bytes = marshal.dumps(_decode(decoded(self.text))[0])
+        return cast("Card", marshal.loads(self._bytes))  # noqa: S302
 
 
 def instance_in(data: bytes) -> object:
@@ -79,7 +84,10 @@ def _decode(data: bytes) -> tuple[Card, str]:
         return {}, "too_large"
     try:
         _check_depth(data)
-        card = _DECODER.decode(data.decode())
+        text = data.decode().strip(" \t\n\r")
+        card, end = _DECODER.raw_decode(text)  # `decode` takes half as long again
+        if end != len(text):
+            return {}, "not_json"
         if b"\\u" in data:  # the only way to a lone surrogate, which no reader could encode again
             json.dumps(card, ensure_ascii=False).encode()
     except (ValueError, RecursionError):

@@ -7,7 +7,7 @@ with `TRAP` and what goes wrong without the line.
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -15,17 +15,19 @@ import aiohttp
 from consul import base
 from yarl import URL
 
-from drakkar_consul._keys import Entry, Listing, Op, read_entries, read_entry, read_result
+from drakkar_consul._keys import LONG_TEXT, Entry, Listing, Op, read_decoded, read_entries, read_result
+from drakkar_consul._tls import tls_of
 from drakkar_consul._words import (
     DENIED,
     MAY_MAKE_SESSIONS,
     failures_in,
+    hidden,
     line,
     may_read,
     may_write,
     refusal,
 )
-from drakkar_consul.settings import ConsulSettings, no_good
+from drakkar_consul.settings import ConsulSettings
 
 T = TypeVar("T")
 
@@ -75,19 +77,21 @@ class ConsulClient:
         self._settings = settings
         self.address = settings.address
         self.limit_seconds = 5.0
-        http = _HTTPClient(settings, _tls(settings), connections)
+        http = _HTTPClient(settings, tls_of(settings), connections)
         self._http = http
         agent = _Agent(http, settings.token, settings.datacenter)
         self._kv = base.Consul.KV(agent)
         self._session = base.Consul.Session(agent)
         self._agent = agent
+        self._last: tuple[str, Mapping[str, Entry]] = "", {}
+        """The listing that was read last: what the agent sent, unless it is long, and what that meant."""
 
     async def get(self, key: str, *, exact: bool = False) -> Entry | None:
         """One key; None when there is none. `exact`: the servers agree first that it is the newest state."""
         mode = "consistent" if exact else "default"
         return await self._ask(
             lambda: self._kv.get(key, consistency=mode),
-            lambda found: None if found[1] is None else read_entry(found[1]),
+            lambda found: None if found[1] is None else read_decoded(found[1]),
             right=may_read(key),
             again=True,
         )
@@ -187,10 +191,15 @@ class ConsulClient:
             # error.
             await self.get(prefix)
             return Listing(index, {})
-        try:
-            return Listing(index, await read_entries(text))
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise self._strange() from error
+        if text != self._last[0]:  # most answers to a renewal are the same as the one before
+            try:
+                entries = await read_entries(text)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                raise self._strange() from error
+            if len(text) > LONG_TEXT:
+                return Listing(index, entries)
+            self._last = text, entries
+        return Listing(index, self._last[1])
 
     def _put(self, path: str, body: object, callback: Any) -> Awaitable[Any]:
         agent = self._agent
@@ -226,7 +235,7 @@ class ConsulClient:
         except (base.ConsulException, aiohttp.ClientError, OSError) as error:
             failures = failures_in(error)
             if failures is None:
-                raise ConsulError(f"{self.address}: {line(error)}") from error
+                raise ConsulError(f"{self.address}: {line(error, self._settings.token)}") from error
             said = next((what for _, what in failures if DENIED in what), None)
             if said is not None:
                 # TRAP: in a transaction a missing right looks like a condition that does not hold.
@@ -255,6 +264,7 @@ class _HTTPClient(base.HTTPClient):  # type: ignore[misc]  # it has no types
     def __init__(self, settings: ConsulSettings, tls: ssl.SSLContext | bool, connections: int) -> None:
         super().__init__(settings.host, settings.port, "https" if settings.tls else "http")
         self._tls = tls
+        self._token = settings.token
         self._limits = {False: connections, True: 1}
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
@@ -295,15 +305,19 @@ class _HTTPClient(base.HTTPClient):  # type: ignore[misc]  # it has no types
                 if len(body) > MAX_ANSWER_BYTES:
                     raise ValueError("the answer is too long")
             text = body.decode("utf-8", "replace")
+            if response.status >= 400:  # it goes into an error, and a proxy may repeat what it was sent
+                text = hidden(text, self._token)
             return callback(base.Response(response.status, response.headers, text, bytes(body)))
 
     def _session(self, blocking: bool) -> aiohttp.ClientSession:
         """A pool of connections, made in the running event loop; blocking queries have one of their own."""
         session = self._sessions.get(blocking)
         if session is None or session.closed:
-            connector = aiohttp.TCPConnector(limit=self._limits[blocking], ssl=self._tls)
             session = self._sessions[blocking] = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar()
+                connector=_Connector(limit=self._limits[blocking], ssl=self._tls),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # TRAP: aiohttp asks for gzip, which takes an agent several times as long as the answer.
+                headers={"Accept-Encoding": "identity"},
             )
             # TRAP: aiohttp sends a PUT again when the connection breaks before the answer. A compare-and-set
             # that was applied would then fail, and a session be made twice.
@@ -315,6 +329,16 @@ class _HTTPClient(base.HTTPClient):  # type: ignore[misc]  # it has no types
         self._sessions.clear()
         for session in sessions:
             await session.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
+        # TRAP: a connection that is closed in the middle of a request says good-bye over TLS, and an agent
+        # that is busy with a blocking query does not answer: it would stay open for half a minute.
+        transport = protocol.transport
+        super()._release(key, protocol, should_close=should_close)
+        if transport is not None and transport.is_closing():
+            transport.abort()
 
 
 class _Agent:
@@ -336,33 +360,6 @@ class _Agent:
 
     def headers(self) -> dict[str, str]:
         return {"X-Consul-Token": self.token} if self.token else {}
-
-
-def _tls(settings: ConsulSettings) -> ssl.SSLContext | bool:
-    """TRAP: the library takes a CA file for a yes, and passes on no certificate."""
-    if not settings.tls:
-        return True
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file or None)
-    except (OSError, ValueError) as error:
-        raise no_good("ca_file", f"cannot be used: {line(error)}") from error
-    if settings.cert_file:
-        try:
-            # Without a callback, OpenSSL would ask on the terminal for the passphrase of an encrypted key.
-            context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_passphrase)
-        except _EncryptedError as error:
-            raise no_good("key_file", f"cannot be used: {error}") from error
-        except (OSError, ValueError) as error:
-            raise no_good("cert_file", f"and key_file cannot be used: {line(error)}") from error
-    return context
-
-
-class _EncryptedError(ValueError):
-    pass
-
-
-def _no_passphrase() -> str:
-    raise _EncryptedError("the key is encrypted; one without a passphrase is needed")
 
 
 def _nothing(answer: object) -> None:

@@ -2,15 +2,16 @@
 
 import asyncio
 import base64
+import binascii
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 Op = dict[str, Any]
 
 _SLICE: Final = 100
-_LONG_TEXT: Final = 1_000_000
+LONG_TEXT: Final = 1_000_000
 """More would take longer to parse than the event loop should stand still."""
 
 _DECODER: Final = json.JSONDecoder()
@@ -21,7 +22,9 @@ class Entry:
     """One key. Not frozen, which would take three times as long to make."""
 
     key: str
-    value: bytes
+    text: str
+    """The value as the agent sends it, in base64: most are never looked at."""
+
     session: str | None
     """Who holds it. A session that has ended holds nothing: the agent sees to that."""
 
@@ -30,6 +33,10 @@ class Entry:
 
     created: int
     flags: int
+
+    @property
+    def value(self) -> bytes:
+        return decoded(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +47,13 @@ class Listing:
     """No smaller than that of any entry. It goes down only when the servers lost data or forgot a
     deletion."""
 
-    entries: dict[str, Entry]
+    entries: Mapping[str, Entry]
 
 
 async def read_entries(text: str) -> dict[str, Entry]:
     """The keys in an answer, in slices."""
     entries: dict[str, Entry] = {}
     for found in _objects(text):
-        value = found["Value"]
-        found["Value"] = base64.b64decode(value) if value is not None else None
         entries[found["Key"]] = read_entry(found)
         if len(entries) % _SLICE == 0:
             await asyncio.sleep(0)
@@ -58,7 +63,7 @@ async def read_entries(text: str) -> dict[str, Entry]:
 def _objects(text: str) -> Iterator[dict[str, Any]]:
     """The objects of the array in `text`; those of a long one each when it is wanted, which takes twice as
     long in all."""
-    if len(text) <= _LONG_TEXT:
+    if len(text) <= LONG_TEXT:
         yield from json.loads(text)
         return
     at = text.index("[") + 1
@@ -72,11 +77,13 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def read_entry(found: dict[str, Any]) -> Entry:
-    """A key as the agent tells of it, its value decoded. An empty value comes as None."""
-    value = found["Value"]
+    """A key as the agent tells of it. An empty value comes as None."""
+    text = found["Value"] or ""
+    if not isinstance(text, str):
+        raise TypeError("a value is in base64")
     return Entry(
         found["Key"],
-        value if value is not None else b"",
+        text,
         found.get("Session"),
         found["ModifyIndex"],
         found["CreateIndex"],
@@ -84,14 +91,27 @@ def read_entry(found: dict[str, Any]) -> Entry:
     )
 
 
+def read_decoded(found: dict[str, Any]) -> Entry:
+    """A key as the library tells of a single one, its value decoded."""
+    return read_entry({**found, "Value": encoded(found["Value"] or b"")})
+
+
 def read_result(found: dict[str, Any]) -> Entry:
     """A key in the answer to a transaction, which has no values."""
-    return read_entry({**found, "Value": b""})
+    return read_entry({**found, "Value": ""})
 
 
 def encoded(value: bytes) -> str:
     """`value` as transactions want it."""
     return base64.b64encode(value).decode()
+
+
+def decoded(text: str) -> bytes:
+    """The value that is sent as `text`. What is not in base64, which no agent sends, is left as it is."""
+    try:
+        return binascii.a2b_base64(text)
+    except ValueError:
+        return text.encode("utf-8", "replace")
 
 
 def check_index(key: str, index: int) -> Op:

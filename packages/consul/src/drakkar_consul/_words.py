@@ -16,16 +16,21 @@ from drakkar_consul.settings import SECTION, ConsulSettings
 DENIED = "Permission denied"
 
 
-def line(error: BaseException) -> str:
-    """What it says, and is not long. Not aiohttp's words for a connection, which begin with `ssl:default` for
-    plain http."""
+def hidden(text: str, token: str) -> str:
+    """`text` without the token."""
+    return text.replace(token, "***") if token else text
+
+
+def line(error: BaseException, token: str = "") -> str:
+    """What it says, without the token, and not long. Not aiohttp's words for a connection, which begin with
+    `ssl:default` for plain http."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         text = str(error.certificate_error)
     elif isinstance(error, aiohttp.ClientConnectorError):
         text = _unconnected(error.os_error)
     else:
         text = str(error)
-    return re.sub(r"\s+", " ", text).strip()[:300] or type(error).__name__
+    return re.sub(r"\s+", " ", hidden(text, token)).strip()[:300] or type(error).__name__
 
 
 def _unconnected(error: OSError) -> str:

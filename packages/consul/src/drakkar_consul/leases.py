@@ -97,14 +97,17 @@ class ConsulLeases:
             return Renewal()
         entries = await self._call(self._renewed)
         kept, lost = [], []
+        holder, ttl_seconds = ctx.holder, ctx.ttl_seconds
         for lease in asked:
             key = self._key(lease.name)
             grant = self._locks.grants.get(key)
-            ours = grant is not None and (lease.holder, lease.token) == (ctx.holder, grant.token)
-            if ours and self._locks.is_ours(entries.get(key), grant):
-                kept.append(Lease(lease.name, lease.holder, lease.token, ctx.ttl_seconds))
-            else:
+            ours = grant is not None and (lease.holder, lease.token) == (holder, grant.token)
+            if not ours or not self._locks.is_ours(entries.get(key), grant):
                 lost.append(lease)
+            elif lease.ttl_seconds == ttl_seconds:
+                kept.append(lease)
+            else:
+                kept.append(Lease(lease.name, holder, lease.token, ttl_seconds))
         return Renewal(kept, lost)
 
     async def release(self, name: str, token: int | None = None) -> None:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
 
 from drakkar_consul import _keys as keys
-from drakkar_consul._ages import STILL_SECONDS, Ages
+from drakkar_consul._ages import Ages
 from drakkar_consul._cards import CardEntry, encode_card, instance_in
 from drakkar_consul._client import ConflictError, ConsulClient, ConsulError, ForbiddenError
-from drakkar_consul._keys import Entry, Listing
+from drakkar_consul._keys import Entry
 from drakkar_consul._names import place_of
 from drakkar_consul._session import Session, elapsed_seconds
 from drakkar_consul._watch import WAIT_SECONDS, Watch
@@ -34,6 +34,9 @@ CONNECTIONS: Final = 2
 
 MIN_SESSION_SECONDS: Final = 10.0
 MAX_SESSION_SECONDS: Final = 86400.0
+
+_STILL_SECONDS: Final = 900.0
+"""After this a card that stands still is of nobody who is online, where the worker does not say."""
 
 _TRIES: Final = 6
 _PRUNED_AT_ONCE: Final = 16
@@ -78,7 +81,7 @@ class ConsulRegistry:
         if prune_after is None:
             prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
         self._prune_after = prune_after
-        self._ages = Ages(min(prune_after, STILL_SECONDS))
+        self._ages = Ages(min(prune_after, getattr(ctx, "offline_after_seconds", _STILL_SECONDS)))
         self._client.limit_seconds = 0.9 * getattr(ctx, "timeout_seconds", 5.0)
         self._logger = ctx.logger
         self._pid = os.getpid()
@@ -112,8 +115,8 @@ class ConsulRegistry:
             asked_at = elapsed_seconds()
             listing = await self._client.tree(self._prefix)
             self._watch.observe(listing, asked_at)
-            await self._prune(listing)
-        return await self._read(listing)
+            entries = await self._without_old(listing.entries)
+        return await self._read(entries)
 
     async def withdraw(self, worker: str, instance: str) -> None:
         """Delete the card of `worker` while it holds `instance`; may be repeated.
@@ -170,32 +173,26 @@ class ConsulRegistry:
             return
         raise ConsulError(f"{self._client.address}: another process writes this card all the time")
 
-    async def _prune(self, listing: Listing) -> None:
-        """Delete what is older than it may get, for sure; and take all that is out of the listing."""
-        now = self._clock()
-        old = [
-            entry
-            for key, entry in listing.entries.items()
-            if self._ages.least_age(key, now) > self._prune_after
-        ]
-        for number, entry in enumerate(old):
-            del listing.entries[entry.key]
-            if number < _PRUNED_AT_ONCE:
-                try:
-                    await self._client.transact(keys.delete(entry.key, entry.index))
-                except (ConflictError, ForbiddenError):
-                    continue  # published again, or gone; or this worker may only read
+    async def _without_old(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Those that are not older than they may get, for sure; delete some of the others."""
+        old = self._ages.older_than(self._prune_after, self._clock())
+        for key in list(old & entries.keys())[:_PRUNED_AT_ONCE]:
+            try:
+                await self._client.transact(keys.delete(key, entries[key].index))
+            except (ConflictError, ForbiddenError):
+                continue  # published again, or gone; or this worker may only read
+        return {key: entry for key, entry in entries.items() if key not in old} if old else entries
 
-    async def _read(self, listing: Listing) -> PeerCardList:
+    async def _read(self, entries: Mapping[str, Entry]) -> PeerCardList:
         now = self._clock()
         cards: dict[str, CardEntry] = {}
         peers = []
-        for number, (key, entry) in enumerate(listing.entries.items()):
+        for number, (key, entry) in enumerate(entries.items()):
             if number % _CARDS_AT_ONCE == _CARDS_AT_ONCE - 1:
                 await asyncio.sleep(0)  # thousands of cards must not stall the loop
             found = self._cards.get(key)
-            if found is None or found.index != entry.index:
-                found = self._decode(entry)
+            if found is None or found.text != entry.text:
+                found = CardEntry(key.removeprefix(self._prefix), entry.text)
             cards[key] = found
             if found.reason:
                 self._name(key, found.reason)
@@ -203,9 +200,6 @@ class ConsulRegistry:
                 peers.append(PeerCard(found.card(), self._ages.age(key, now)))
         self._cards = cards
         return peers
-
-    def _decode(self, entry: Entry) -> CardEntry:
-        return CardEntry(entry.index, entry.key.removeprefix(self._prefix), entry.value)
 
     def _name(self, key: str, reason: str) -> None:
         if key in self._named or len(self._named) > _MAX_NAMED:

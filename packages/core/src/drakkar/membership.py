@@ -64,6 +64,7 @@ def make_registry(
         options=provider_options(settings),
         prune_after_seconds=registry.prune_after_seconds,
         timeout_seconds=registry.timeout_seconds,
+        offline_after_seconds=registry.offline_after_seconds,
     )
     timing = RegistryTiming(
         heartbeat_seconds=registry.heartbeat_seconds,

@@ -75,6 +75,10 @@ class RegistryContext:
     """The worker ends every call after this long. A provider that can say more than "timed out" gives up
     a little earlier by itself."""
 
+    offline_after_seconds: float = 30.0
+    """A card older than this is taken for that of an offline worker. For a provider that may know of a card
+    only how old it is at least."""
+
 
 class RegistryProvider(Protocol):
     """Stores cards. Every method runs on the worker's event loop and must not block it: blocking work goes
