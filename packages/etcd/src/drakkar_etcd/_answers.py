@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
 import aiohttp
@@ -98,15 +99,18 @@ def on_one_line(text: str) -> str:
     return " ".join(text.split())[:_MAX_REASON_CHARS]
 
 
-def reason_of(error: BaseException) -> str:
-    """Why a request had no answer. Not aiohttp's own words, which begin with `ssl:default` for plain http."""
+def reason_of(error: BaseException, hidden: Callable[[str], str]) -> str:
+    """Why a request had no answer. Not aiohttp's own words, which begin with `ssl:default` for plain http.
+    What may be a server's words goes through `hidden`."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return str(error.certificate_error)
     if isinstance(error, aiohttp.ClientConnectorError):
         return _unconnected(error.os_error)
     if isinstance(error, aiohttp.ClientResponseError):
-        return error.message  # as it is: in its own words it is quoted once more
-    return "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return on_one_line(hidden(error.message))  # in the words of the error it is quoted once more
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return on_one_line(hidden(str(error))) or type(error).__name__
 
 
 def _unconnected(error: OSError) -> str:

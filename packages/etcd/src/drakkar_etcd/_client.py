@@ -21,6 +21,7 @@ from etcd3.baseclient import BaseClient  # type: ignore[import-untyped]  # it ha
 from drakkar_etcd._answers import (
     CompactedError,
     EtcdError,
+    NoEtcdError,
     UnansweredError,
     on_one_line,
     read_answer,
@@ -146,10 +147,11 @@ class EtcdClient:
                     self._move_on(library, at)
                 raise
             except (aiohttp.ClientError, OSError) as error:
-                reason = f"{library.endpoints[at]}: {on_one_line(self._login.hidden(reason_of(error)))}"
+                reason = f"{library.endpoints[at]}: {reason_of(error, self._login.hidden)}"
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
             except EtcdError as error:
-                error.message = self._login.hidden(error.message)
+                if not isinstance(error, NoEtcdError):  # whose words are our own
+                    error.message = self._login.hidden(error.message)
                 if not error.unavailable:
                     error.explain(library.endpoints[at], self._settings)
                     raise
