@@ -85,6 +85,13 @@ def test_a_ttl_below_the_floor_of_the_backend_is_a_problem() -> None:
     )
 
 
+def test_a_ttl_that_no_store_would_take_is_a_problem() -> None:
+    """Rule 14: a store that refuses it would do so for ever, and nothing would lead."""
+    [problem] = LeaseTiming(ttl_seconds=100_000).problems(2.0)
+    assert problem == "supervisor.leases.ttl_seconds (100000) is more than a lease may last (86400); lower it"
+    assert LeaseTiming(ttl_seconds=86_400).problems(2.0) == []
+
+
 @pytest.mark.parametrize("name", ["ttl_seconds", "renew_seconds", "retry_seconds", "timeout_seconds"])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
 def test_a_time_that_is_none_is_a_problem(name: str, value: float) -> None:

@@ -795,10 +795,21 @@ async def test_an_unreachable_store_is_an_error_and_no_empty_listing() -> None:
 
 async def test_listings_at_the_same_time_are_made_one_after_the_other() -> None:
     async with benches("worker-1") as [bench]:
-        bench.backend.before["list"] = lambda: bench.clock.sleep(1)
+        bench.backend.before["list"] = lambda: bench.clock.sleep(0.9)
         tasks = [asyncio.create_task(bench.keeper.list()) for _ in range(3)]
-        await bench.clock.advance(3)
+        await bench.clock.advance(2.7)
         assert [task.result() for task in tasks] == [[], [], []]
+
+
+async def test_many_that_want_the_listing_of_a_store_that_hangs_are_told_so_in_time() -> None:
+    async with benches("worker-1") as [bench]:
+        bench.backend.before["list"] = hangs
+        tasks = [asyncio.create_task(bench.keeper.list()) for _ in range(20)]
+        await bench.clock.advance(CALL + 0.1)
+        told = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {str(each) for each in told} == {f"no answer within {CALL:g} s"}
+        del bench.backend.before["list"]
+        assert await bench.keeper.list() == []
 
 
 async def test_before_the_backend_has_started_there_is_no_listing() -> None:

@@ -7,6 +7,7 @@ All of that reaches the keeper as a `CallError`, which means "unknown".
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeVar
 
 from drakkar.calls import CallError, bounded, wait_ended
@@ -85,26 +86,31 @@ class LeaseCalls:
         async def call() -> Sequence[LeaseInfo]:
             return sound_rows(await self._backend.list())
 
-        async with self._listing:
-            return await self._call("list", call)
+        return await self._call("list", call, turn=self._listing)
 
     async def stop(self) -> None:
         await self._call("stop", self._backend.stop)
 
     async def _call(
-        self, op: str, call: Callable[[], Awaitable[_T]], limit_seconds: float | None = None, name: str = ""
+        self,
+        op: str,
+        call: Callable[[], Awaitable[_T]],
+        limit_seconds: float | None = None,
+        name: str = "",
+        turn: AbstractAsyncContextManager[object] = nullcontext(),  # noqa: B008  has no state
     ) -> _T:
         """`name` is that of the lease, for what is asked of one. No two calls of a kind run at once for one
-        lease, even when the first ignores that it was cancelled."""
+        lease, even when the first ignores that it was cancelled. `turn` is waited for within the limit."""
 
         async def tracked() -> _T:
-            if (op, name) in self._running:
-                raise CallError("an earlier call was cancelled and has not ended")
-            self._running.add((op, name))
-            try:
-                return await call()
-            finally:
-                self._running.discard((op, name))
+            async with turn:
+                if (op, name) in self._running:
+                    raise CallError("an earlier call was cancelled and has not ended")
+                self._running.add((op, name))
+                try:
+                    return await call()
+                finally:
+                    self._running.discard((op, name))
 
         try:
             result = await self._bounded(

@@ -11,6 +11,9 @@ MARGIN: Final = 0.1
 """The part of every ttl that a holder does not use: for clocks that run at different speeds, and for the
 time between noticing the end and having stopped."""
 
+MAX_TTL_SECONDS: Final = 86400.0
+"""A lease that lasts longer would leave the work of a dead process undone for days; stores refuse it, too."""
+
 MAX_DELAY_SECONDS: Final = 30.0
 FIRST_DELAY_SECONDS: Final = 0.25
 
@@ -54,6 +57,11 @@ class LeaseTiming:
             found.append(
                 f"supervisor.leases.ttl_seconds ({self.ttl_seconds:g}) is less than this lease backend"
                 f" can keep ({min_ttl_seconds:g}); raise it"
+            )
+        if not found and self.ttl_seconds > MAX_TTL_SECONDS:
+            found.append(
+                f"supervisor.leases.ttl_seconds ({self.ttl_seconds:g}) is more than a lease may last"
+                f" ({MAX_TTL_SECONDS:g}); lower it"
             )
         return found
 
