@@ -29,7 +29,7 @@ class MemoryStore:
         self.records: dict[str, _Record] = {}
         self.changes: dict[str, int] = {}
         self.last_token = 0
-        self._waiting: set[asyncio.Event] = set()
+        self._waiting: dict[asyncio.Event, None] = {}  # in the order in which they came
 
     def live(self, name: str) -> _Record | None:
         """The record of `name`, unless it has run out."""
@@ -43,11 +43,11 @@ class MemoryStore:
 
     async def next_change(self, timeout_seconds: float) -> None:
         event = asyncio.Event()
-        self._waiting.add(event)
+        self._waiting[event] = None
         try:
             await self.clock.wait(event, timeout_seconds)
         finally:
-            self._waiting.discard(event)
+            del self._waiting[event]
 
 
 _PROCESS: Final = MemoryStore(SystemClock())

@@ -61,9 +61,8 @@ class WakeUps:
             self._asked = frozenset()
             if free is None:
                 continue
-            for name in free:
-                if (event := self._sleeping.pop(name, None)) is not None:
-                    event.set()
+            for name in [name for name in self._sleeping if name in free]:  # the first to come is the first
+                self._sleeping.pop(name).set()
             if free or self._clock.elapsed() - began >= 0.5 * WAIT_SECONDS:
                 failures = 0
                 await self._clock.sleep(GATHER_SECONDS)
