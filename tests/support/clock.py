@@ -52,9 +52,14 @@ class FakeClock:
         self._move(end)
 
     def jump(self, seconds: float) -> None:
-        """Let time pass without anybody noticing: what a suspended host or a blocked event loop is. Who is
-        overdue wakes with the next `advance`."""
+        """Let time pass without anybody noticing: what a blocked event loop is. Who is overdue wakes with the
+        next `advance`."""
         self._move(self._now + seconds)
+
+    def suspend(self, seconds: float) -> None:
+        """Let time pass while the host is suspended: timers stand still, and are that much late."""
+        self._move(self._now + seconds)
+        self._sleepers = [(at + seconds, count, future) for at, count, future in self._sleepers]
 
     def _move(self, to: float) -> None:
         self._wall += timedelta(seconds=to - self._now)

@@ -516,6 +516,22 @@ async def test_a_run_that_would_not_end_is_named_and_its_lease_runs_out() -> Non
 
 
 @virtual_time
+async def test_a_run_that_would_not_end_is_followed_while_its_process_goes_on() -> None:
+    """A stop that hangs keeps the lease for ever: not that of a job that was asked to step down either."""
+    store, job, other = memory(), Job(ignores), Job()
+    async with Process([job.worker()], store) as process, Process([other.worker()], store, "worker-2"):
+        assert process.supervisor.step_down("gc-leader", 60)
+        await asyncio.sleep(2 * STOP_TIMEOUT + 1)
+        assert process.report().status == "stuck"
+        assert process.log.level_of("lease_abandoned") == "error"
+        await asyncio.sleep(37)
+        assert job.running == 1
+        assert holders(store) == {"gc-leader": "worker-2"}
+        job.body = forever
+        await asyncio.sleep(600)
+
+
+@virtual_time
 async def test_a_stop_ends_a_stuck_run_no_slower() -> None:
     store, job = memory(), Job(ignores)
     async with Process([job.worker()], store) as process:

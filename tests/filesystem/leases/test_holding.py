@@ -119,6 +119,29 @@ async def test_the_time_that_a_look_takes_is_not_counted(fleet: LeaseFolder) -> 
     assert (await refused(second)).retry_after_seconds == 2  # looked from TTL + 1 on
 
 
+async def test_a_slow_look_proves_no_more_than_a_quick_one(
+    fleet: LeaseFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read near the start of a look says nothing of its end."""
+    clock = Elapsed()
+    first, second = await fleet.start("worker-1"), await fleet.start("worker-2", clock=clock)
+    await granted(first)
+    pread = os.pread
+
+    def slow(file: int, length: int, offset: int) -> bytes:
+        data = pread(file, length, offset)
+        clock.now += 2
+        return data
+
+    monkeypatch.setattr(os, "pread", slow)
+    began = clock.now
+    await refused(second)
+    assert clock.now > began
+    clock.now += TTL - 1
+
+    assert (await refused(second)).retry_after_seconds == 1
+
+
 async def test_its_own_live_lease_comes_back_with_the_same_token_and_its_full_time(
     fleet: LeaseFolder,
 ) -> None:
