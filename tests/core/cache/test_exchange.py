@@ -282,7 +282,7 @@ HOSTILE: dict[str, tuple[Reply, str]] = {
 
 @asynccontextmanager
 async def ticking() -> AsyncIterator[tuple[list[float], list[float]]]:
-    """By how much the event loop was late, in seconds of processor time: of this process, and of the loop's own
+    """By how much the event loop was late, in seconds of processor time: of this process, and of the loop's
     thread. A busy machine holds up everything, but only what computes here holds up the event loop alone."""
     late: list[float] = []
     busy: list[float] = []

@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -89,6 +90,8 @@ class PeerConnection:
 
     def close(self) -> None:
         """At once, whatever is under way. May be called twice."""
+        if self._writer is not None:
+            self._writer.transport.abort()
         if self._transport is not None:
             self._transport.abort()
         self._transport = self._reader = self._writer = None
@@ -101,7 +104,7 @@ class PeerConnection:
         tls = await self._tls() if self._url.scheme == "https" else None
         sock = await _connect(host, self._url.port or _PORTS[self._url.scheme])
         self._reader, self._writer = await asyncio.open_connection(sock=sock)
-        self._transport = self._writer.transport  # under that of TLS, which would take leave
+        self._transport = self._writer.transport  # stays under that of TLS, which there is after a handshake
         if tls is not None:
             await self._writer.start_tls(tls, server_hostname=host)
         self._http = h11.Connection(h11.CLIENT, _MAX_HEAD_BYTES)
@@ -125,20 +128,26 @@ class PeerConnection:
 
 
 async def _connect(host: str, port: int) -> socket.socket:
-    """Try the addresses of `host`, one after the other, and raise what the last one did."""
-    found = await _addresses(host, port)
-    while True:
-        family, kind, proto, _, address = found.pop(0)
-        sock = socket.socket(family, kind, proto)
-        try:
-            sock.setblocking(False)
-            async with asyncio.timeout(_NEXT_ADDRESS_SECONDS if found else None):
-                await asyncio.get_running_loop().sock_connect(sock, address)
-            return sock
-        except BaseException as error:
-            sock.close()
-            if not isinstance(error, OSError) or not found:  # `TimeoutError` is one
-                raise
+    """Try the addresses of `host`, one after the other; raises what the last one does."""
+    *others, last = await _addresses(host, port)
+    for address in others:
+        with suppress(OSError):  # `TimeoutError` is one
+            async with asyncio.timeout(_NEXT_ADDRESS_SECONDS):
+                return await _connect_to(address)
+    return await _connect_to(last)
+
+
+async def _connect_to(address: Any) -> socket.socket:
+    """`address` is one of `socket.getaddrinfo`."""
+    family, kind, proto, _, place = address
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, place)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _addresses(host: str, port: int) -> list[Any]:
