@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from drakkar.fleet.testkit import make_card
 from playwright.sync_api import Browser, sync_playwright
 from support.chromium import LEASES, launch
+from support.hostile_cards import ALIKE, ERROR, hostile_cards, long_card, write
 from support.page_jobs import install
 from support.processes import fleet, wait_for
 
@@ -51,6 +52,24 @@ def small(browser: Browser, work: Path, target: Path) -> None:
             take(browser, f"{url}history", target / f"history-{name}.png", "crashed", **look)
 
 
+def hostile(browser: Browser, work: Path, target: Path) -> None:
+    environment = install(work / "site", error=ERROR)
+    settings = {**LEASES, "workers": "indexer,reports", "fleet.registry.offline_after_seconds": 3600}
+    with fleet(work) as made:
+        write(made.cards, *hostile_cards(), long_card())
+        worker = made.launch("worker-1", settings, quick=True, **environment)
+        worker.wait_until_it_runs()
+        wait_for(lambda: len(worker.rows()) > len(ALIKE))
+        for shown, query in {"hostile": "", "alike": "?name=tw", "long": "?name=ww"}.items():
+            looks: dict[str, dict[str, Any]] = {
+                "": {"viewport": {"width": 1200, "height": 900}},
+                "-dark": {"viewport": {"width": 1200, "height": 900}, "color_scheme": "dark"},
+                "-phone": {"viewport": PHONE},
+            }
+            for name, look in looks.items():
+                take(browser, worker.url + query, target / f"live-{shown}{name}.png", "backing off", **look)
+
+
 def large(browser: Browser, work: Path, target: Path) -> None:
     with fleet(work) as made:
         made.cards.mkdir(parents=True)
@@ -69,7 +88,7 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = launch(playwright)
-        for make in (small, large):
+        for make in (small, hostile, large):
             with tempfile.TemporaryDirectory() as work:
                 make(browser, Path(work), target)
         browser.close()

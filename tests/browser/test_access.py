@@ -1,6 +1,8 @@
 """For everybody: with a screen reader, a keyboard, little contrast, a phone, without motion."""
 
+import re
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -64,6 +66,84 @@ def test_nothing_scrolls_sideways_on_a_phone(start: Start, open_page: Open, path
     boxes = "[...document.querySelectorAll('html, body, .scroll, .strip')]"
     wide = f"{boxes}.filter(n => n.scrollWidth > n.clientWidth + 1).map(n => n.className || n.tagName)"
     assert page.evaluate(wide) == []
+
+
+def test_a_phone_shows_all_that_a_large_screen_does(start: Start, open_page: Open) -> None:
+    [worker] = start("worker-1", settings=JOBS)
+    page = open_page(worker.url)
+    page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    line = page.locator("table.workers tbody tr:not(.space)")
+    expect(line.locator(".chip").first).to_be_visible()
+    for cell in line.locator("td").all():
+        expect(cell).to_be_visible()
+    expect(line.locator("td.address")).to_have_text(worker.url)
+
+
+def contrast(one: list[float], other: list[float]) -> float:
+    """As the accessibility guidelines define it, 1 to 21."""
+
+    def light(color: list[float]) -> float:
+        parts = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (n / 255 for n in color)
+        ]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_colors_of_the_timeline_are_quiet(
+    start: Start, open_page: Open, scheme: Literal["light", "dark"]
+) -> None:
+    [worker] = start("worker-1")
+    page = open_page(worker.url)
+    page.emulate_media(color_scheme=scheme)
+    names = ["--front", "--back", "--muted", "--bad", *(f"--c{n}" for n in range(8))]
+    # As the browser mixes them: a canvas tells any color in red, green and blue.
+    read = """names => { const pen = document.createElement('canvas').getContext('2d');
+      const style = getComputedStyle(document.documentElement);
+      return names.map(name => { pen.fillStyle = style.getPropertyValue(name);
+        pen.fillRect(0, 0, 1, 1); return [...pen.getImageData(0, 0, 1, 1).data].slice(0, 3); }); }"""
+    front, back, edge, bad, *bars = page.evaluate(read, names)
+    assert contrast(edge, back) >= 3  # what a bar is bounded by
+    assert bad[0] > 1.5 * max(bad[1:])  # so this would find a red one
+    for color in bars:
+        assert contrast(front, color) >= 4.5
+        assert color[0] <= 1.1 * max(color[1:])
+
+
+def test_the_timeline_tells_by_names_who_led(start: Start, open_page: Open) -> None:
+    one, *_ = start("worker-1", "worker-2", settings={"workers": "sweeper"})
+    wait_for(lambda: all(row.get("leader_for") for row in one.rows().values()), what="leading by both")
+    page = open_page(one.url)
+    bars = page.locator("#timeline svg .bar")
+    legend = page.locator("#timeline .legend li")
+    expect(legend).to_have_text([re.compile(".worker-1"), re.compile(".worker-2")])
+    keys = legend.locator(".swatch").all_text_contents()
+    assert keys == ["A", "B"]
+    swatches = "nodes => nodes.map(n => getComputedStyle(n).backgroundColor)"
+    fills = "nodes => nodes.map(n => getComputedStyle(n).fill)"
+    assert set(bars.evaluate_all(fills)) == set(legend.locator(".swatch").evaluate_all(swatches))
+    lanes = page.locator("#timeline svg .free").count()
+    assert lanes >= 2
+    assert page.locator("#timeline svg .label").all_text_contents()[:lanes] == lanes * ["sweepersweeper"]
+
+
+def test_a_worker_keeps_its_letter_while_it_is_drawn(start: Start, open_page: Open) -> None:
+    [worker] = start("worker-1")
+    page = open_page(worker.url)
+    told = page.evaluate(
+        """async () => {
+          const { keys } = await import("/assets/keys.js");
+          const keyOf = keys();
+          const told = (...workers) =>
+            [...keyOf(workers)].map(([worker, { letter, color }]) => worker + letter + color);
+          return [told("b", "c"), told("a", "c"), told("c", "d"),
+            told(...Array.from({ length: 28 }, (_, n) => String(n + 10))).slice(-3)];
+        }"""
+    )
+    assert told == [["bA0", "cB1"], ["aA0", "cB1"], ["dA0", "cB1"], ["35Z1", "36AA2", "37AB3"]]
 
 
 def test_everything_is_reached_with_the_keyboard_and_seen_to_be(start: Start, open_page: Open) -> None:

@@ -1,65 +1,27 @@
-"""Trial "A card's text runs in the operator's browser": what others write is shown as text alone."""
+"""Trial "A card's text runs in the operator's browser": what others write is shown as text alone, and as what
+it is."""
 
-import json
 from collections.abc import Callable
 
 import pytest
-from drakkar.fleet.testkit import make_card
-from drakkar_filesystem._card_file import file_name
 from playwright.sync_api import Page, expect
+from support.hostile_cards import ALIKE, ERROR, HOSTILE, LONG, hostile_cards, long_card, write
 from support.processes import Fleet, WorkerProcess, wait_for
 
-HOSTILE = [
-    "<img src=x onerror=alert(1)>",
-    "</td></tr></table><script>alert(2)</script>",
-    "</script><script>alert(3)</script>",
-    "</bdi></a><a href=javascript:alert(4)>",
-    '" onmouseover="alert(5)" \'',
-    "&lt;b&gt; &amp; &#106;avascript:",
-    "\u202egnp.exe\u2066\u2067\u061c",
-    "<!--",
-    "{{ 7 * 7 }} ${7 * 7}",
-    "line\u2028and\u2029paragraph",
-    "__proto__",
-    "data: x\n\nevent: workers",
-]
-NO_LINKS = [
-    "javascript:alert(1)",
-    " javascript:alert(1)",
-    "java\nscript:alert(1)",
-    "data:text/html,<script>alert(1)</script>",
-    "//10.0.0.1/",
-    "/api",
-    "ftp://10.0.0.1/",
-    "http:javascript:alert(1)",
-    "http://[",
-    "http://127.0.0.1:8080@10.0.0.1/",
-]
-ERROR = "<img src=x onerror=alert(6)> " + "x" * 5000
+DESKTOP = {"width": 1200, "height": 900}
+PHONE = {"width": 360, "height": 740}
+OUTSIDE = """[...document.querySelectorAll('html, .workers td:not(:empty), #workers .scroll')]
+  .filter(n => n.scrollWidth > n.clientWidth + 1).length"""
+"""In how many boxes there is more than fits."""
 
 
 @pytest.fixture
 def page(fleet: Fleet, start: Callable[..., list[WorkerProcess]], open_page: Callable[..., Page]) -> Page:
-    fleet.cards.mkdir(parents=True)
-    cards = [
-        make_card(
-            f"{text} {n}",
-            cluster=text,
-            url=f"http://10.0.0.1/{text}",
-            version=text,
-            state=text,
-            features={"leader_for": [text]},
-        )
-        for n, text in enumerate(HOSTILE)
-    ]
-    cards += [make_card(f"linkless-{n}", url=url) for n, url in enumerate(NO_LINKS)]
-    for card in cards:
-        (fleet.cards / file_name(card["worker"])).write_text(json.dumps(card))
+    write(fleet.cards, *hostile_cards(), long_card())
     settings = {"workers": "expiry,reports", "fleet.registry.offline_after_seconds": 3600}
     [worker] = start(
         "worker-1", settings=settings, names=[text for text in HOSTILE if text.isprintable()], error=ERROR
     )
-    listed = worker.rows()
     wait_for(lambda: len(worker.rows()) > 1, what="listing the cards")
     listed = worker.rows()
     page = open_page(worker.url)
@@ -104,11 +66,65 @@ def test_only_http_and_https_are_links(page: Page) -> None:
     lines = page.locator("table.workers tbody tr").filter(has=page.locator("td.name", has_text="linkless-"))
     assert lines.count() >= 6
     assert lines.locator("a").count() == 0
-    page.get_by_role("combobox", name="Go to worker").fill("linkless")
-    expect(page.locator("#switch-list [role=option]")).to_have_text(["No such worker"])
+    switch = page.get_by_role("combobox", name="Go to worker")
+    switch.fill("linkless-0")
+    option = page.locator("#switch-list [role=option]")
+    expect(option).to_have_text(["linkless-0online · no address to go to"])
+    expect(option).to_have_attribute("aria-disabled", "true")
+    before = page.url
+    switch.press("Enter")
+    option.click(force=True)
+    assert page.url == before
+    switch.fill("no-such-name")
+    expect(option).to_have_text(["No such worker"])
 
 
 def test_a_line_of_foreign_text_keeps_its_direction_to_itself(page: Page) -> None:
-    turned = page.locator("table.workers td.name bdi").filter(has_text="\u202e")
+    turned = page.locator("table.workers td.name bdi").filter(has_text="gnp.exe")
     assert turned.count() == 1
     assert turned.evaluate("node => getComputedStyle(node).unicodeBidi") == "isolate"
+
+
+def test_names_that_differ_look_different(page: Page) -> None:
+    page.get_by_label("Name", exact=True).fill("tw")
+    shown = page.locator("table.workers td.name bdi")
+    expect(shown).to_have_count(len(ALIKE) - 1)  # in one of them the two letters are apart
+    page.get_by_label("Name", exact=True).fill("w")
+    names = [name for name in shown.all_text_contents() if "win" in name or name.startswith("tw")]
+    assert sorted(names) == sorted(ALIKE.values())
+    switch = page.get_by_role("combobox", name="Go to worker")
+    switch.fill("tw")
+    options = page.locator("#switch-list [role=option] bdi")
+    expect(options).to_have_count(len(ALIKE) - 1)
+    assert set(options.all_text_contents()) < set(ALIKE.values())
+    switch.press("Escape")
+    page.get_by_label("Name", exact=True).fill("")
+    page.get_by_text("As a list").click()
+    # Nowhere in the page, in what a pointer is told neither.
+    texts = """() => [document.title, document.body.textContent,
+      ...[...document.querySelectorAll('[title]')].map(n => n.title),
+      ...[...document.querySelectorAll('title')].map(n => n.textContent)]"""
+    unseen = [char for char in "".join(page.evaluate(texts)) if ord(char) > 127 and not char.isprintable()]
+    assert unseen == []
+
+
+def test_an_escape_is_told_from_a_name_that_is_written_like_one(page: Page) -> None:
+    marks = page.locator("table.workers td.name .escape")
+    assert "\\u202e" in marks.all_text_contents()
+    assert all(mark.startswith("\\u") for mark in marks.all_text_contents())
+
+
+def test_a_long_text_takes_no_room_from_other_columns(page: Page) -> None:
+    page.set_viewport_size({"width": DESKTOP["width"], "height": DESKTOP["height"]})
+    field = page.get_by_label("Name", exact=True)
+    rows = page.locator("table.workers tbody tr:not(.space)")
+    widths = []
+    for name in ("worker-1", LONG[:50]):
+        field.fill(name)
+        expect(rows).to_have_count(1)
+        widths.append(page.evaluate("[...document.querySelectorAll('.workers th')].map(n => n.offsetWidth)"))
+        assert page.evaluate(OUTSIDE) == 0
+    assert widths[0] == widths[1]
+    assert rows.locator("td.name").inner_text() == LONG  # all of it
+    page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    assert page.evaluate(OUTSIDE) == 0

@@ -52,8 +52,10 @@ def test_a_large_fleet_is_shown_sorted_filtered_and_updated(
     rows = page.locator("table.workers tbody tr:not(.space)")
     shown = page.get_by_text(f"{count} workers", exact=True)
     expect(shown).to_be_visible()
+    painted = min(first_paint(page, shown) for _ in range(3))
+    print(f"first paint with {count} workers after {painted:.0f} ms")
     if count == 1000:
-        assert min(first_paint(page, shown) for _ in range(3)) < FIRST_PAINT_MS
+        assert painted < FIRST_PAINT_MS
     assert rows.count() < MOST_ROWS_IN_PAGE
     assert page.locator("table.workers").get_attribute("aria-rowcount") == str(count + 1)
 

@@ -33,6 +33,21 @@ def test_an_old_list_says_that_it_is_and_why(drakkar: Drakkar) -> None:
     assert "cannot be read" not in new.out
 
 
+def test_names_that_differ_look_different(drakkar: Drakkar) -> None:
+    names = {
+        "gc": "gc",
+        "gc\u200b": "gc\\u200b",
+        "\u202egc": "\\u202egc",
+        "g\u3164c": "g\\u3164c",
+        "gc ": "gc\\x20",
+    }
+    with serving(telling([{"name": name, "worker": name, "token": 7} for name in names])) as server:
+        ended = drakkar("leases", "--url", server.url)
+
+    body = [line.split() for line in ended.out.splitlines() if " 7" in line]
+    assert [line[:2] for line in body] == [[shown, shown] for shown in names.values()]
+
+
 def test_a_refused_step_down_says_that_its_list_was_old(drakkar: Drakkar) -> None:
     refusal = reply(b'{"error": "this worker does not hold it"}', "404 Not Found")
     with serving(telling(LEASES, **OUTAGE)) as server:

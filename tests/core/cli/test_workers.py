@@ -151,6 +151,8 @@ def test_in_a_pipe_each_worker_is_one_line(drakkar: Drakkar) -> None:
         ("\x07\x9b", "\\x07\\x9b"),
         ("a\u202egnp.exe", "a\\u202egnp.exe"),
         ("a\u200fb\u2066c\ufeff", "a\\u200fb\\u2066c\\ufeff"),
+        ("a\u3164b\u034fc\u2800\ufe0f\U000e0100", "a\\u3164b\\u034fc\\u2800\\ufe0f\\U000e0100"),
+        (" a b  ", "\\x20a b\\x20\\x20"),
         ("\ud800", "\\ud800"),
         ("Wörker 名", "Wörker 名"),
         ("x" * 5000, "x" * 197 + "..."),

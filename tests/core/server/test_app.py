@@ -164,6 +164,7 @@ async def test_describes_its_api(script: Script) -> None:
     assert set(document["paths"]) == {
         "/api/v1/workers",
         "/api/v1/identity",
+        "/api/v1/history",
         "/api/v1/events",
         "/api/v1/peer/cache/changes",
         "/healthz",
@@ -186,6 +187,7 @@ async def test_describes_what_comes_back(script: Script) -> None:
         Readiness.model_validate_json((await get(worker, "readyz")).content, strict=True)
     schemas = document["components"]["schemas"]
     answers = {"WorkerRow", "WorkerInfo", "Health", "Readiness", "RegistryReadiness"}
+    answers |= {"HistoryAnswer", "HistoryRow", "LeaderSpan"}
     assert set(schemas) == answers | {"ChangesPage", "CacheRow"}
     required = {"worker_name", "url", "is_current", "cluster", "online"}
     assert required <= set(schemas["WorkerRow"]["required"])
@@ -208,6 +210,41 @@ async def test_has_no_page_that_loads_its_viewer_from_elsewhere(script: Script, 
         assert (await get(worker, path)).status_code == 404
 
 
-async def test_what_does_not_exist_is_not_found(script: Script) -> None:
-    async with make_worker() as worker:
-        assert (await get(worker, "nowhere")).status_code == 404
+@pytest.mark.parametrize("token", ["", "n0t-a-real-token"])
+@pytest.mark.parametrize(
+    ("method", "path", "status", "why"),
+    [
+        ("GET", "nowhere", 404, "no such route"),
+        ("GET", "assets/nothing.js", 404, "no such route"),
+        ("GET", "api/v1/leases", 404, "this worker runs no background workers"),
+        ("POST", "api/v1/workers", 405, "no such method of this route"),
+        ("PUT", "", 405, "no such method of this route"),
+        ("HEAD", "api/v1/identity", 405, ""),
+    ],
+)
+async def test_a_refusal_tells_why_in_one_shape(
+    script: Script, token: str, method: str, path: str, status: int, why: str
+) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        make_worker(ui__auth_token=token) as worker,
+        httpx.AsyncClient(timeout=10, trust_env=False, headers=headers) as client,
+    ):
+        answer = await client.request(method, f"{worker.url}{path}")
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json"
+    if why:
+        assert answer.json() == {"error": why}
+    if status == 405:
+        assert "GET" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize("path", ["login", "logout"])
+async def test_the_login_refuses_in_that_shape_too(script: Script, path: str) -> None:
+    async with make_worker(ui__auth_token="n0t-a-real-token") as worker:
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+            answer = await client.delete(f"{worker.url}{path}")
+            assert (answer.status_code, answer.json()) == (405, {"error": "no such method of this route"})
+        if path == "logout":
+            answer = await get(worker, path)
+            assert (answer.status_code, answer.json()) == (405, {"error": "no such method of this route"})

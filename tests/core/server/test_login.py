@@ -1,5 +1,6 @@
 """The login: a cookie for who knows the token, patience for who guesses."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 
@@ -10,6 +11,7 @@ from drakkar.worker import Worker
 from support.clock import FakeClock
 from support.log import RecordingLogger
 from support.scripted import Script
+from support.waiting import until
 from support.workers import make_worker
 
 TOKEN = "n0t-a-real-token"
@@ -63,9 +65,7 @@ async def test_the_cookie_is_for_tls_alone_where_the_page_came_over_it(
     assert "secure" in answer.headers["set-cookie"].lower()
 
 
-@pytest.mark.parametrize(
-    "token", ["", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "größe", "x" * 20_000]
-)
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper(), "größe"])
 async def test_who_does_not_know_it_does_not(browser: httpx.AsyncClient, token: str) -> None:
     answer = await log_in(browser, token)
     assert answer.status_code == 303
@@ -75,12 +75,47 @@ async def test_who_does_not_know_it_does_not(browser: httpx.AsyncClient, token: 
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"token", b"token=a&token=" + TOKEN.encode(), b"\xff" * 100, b"&" * 8000]
+    "body",
+    [
+        b"",
+        b"tokens=" + TOKEN.encode(),
+        b"token=a&token=" + TOKEN.encode(),
+        b"\xff" * 100,
+        b"&" * 8000,
+        b"token=" + b"x" * 20_000,
+        b'{"token": "' + TOKEN.encode() + b'"}',
+    ],
 )
-async def test_a_form_that_is_none_does_not_get_in(browser: httpx.AsyncClient, body: bytes) -> None:
-    answer = await browser.post("login", content=body)
-    assert "set-cookie" not in answer.headers
-    assert answer.status_code == 303
+async def test_a_form_that_is_none_is_told_so_and_is_no_guess(
+    browser: httpx.AsyncClient, body: bytes
+) -> None:
+    for _ in range(FREE_GUESSES + 2):
+        answer = await browser.post("login", content=body)
+        assert "set-cookie" not in answer.headers
+        assert answer.status_code == 400
+        assert answer.json() == {"error": "send a form with the one field 'token', as the page does"}
+    assert (await log_in(browser)).headers["location"] == "./"
+
+
+async def test_a_form_that_is_none_does_not_spare_the_next_guess_its_wait(browser: httpx.AsyncClient) -> None:
+    for _ in range(FREE_GUESSES + 1):
+        await log_in(browser, "wrong")
+    assert (await browser.post("login", content=b"")).status_code == 400
+    assert (await log_in(browser)).headers["location"] == "login?failed=wait&wait=1"
+
+
+async def test_a_browser_that_goes_in_the_middle_of_the_form_is_no_error(
+    worker: Worker, browser: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def half() -> AsyncIterator[bytes]:
+        yield b"token="
+        raise ConnectionAbortedError
+
+    with pytest.raises(ConnectionAbortedError):
+        await browser.post("login", content=half(), headers={"Content-Length": "9"})
+    assert (await browser.get("login")).status_code == 200
+    await until(lambda: "run_asgi" not in repr(asyncio.all_tasks()))
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", None])
@@ -92,6 +127,9 @@ async def test_a_form_of_another_page_is_refused(
     headers = {} if origin is None else {"Origin": origin}
     answer = await browser.post(path, data={"token": TOKEN}, headers=headers)
     assert answer.status_code == 403
+    assert answer.json()["error"].startswith(
+        "requests from pages" if origin else "this is the way of browsers"
+    )
     assert "set-cookie" not in answer.headers
 
 

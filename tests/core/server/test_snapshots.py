@@ -129,6 +129,25 @@ async def test_an_old_list_of_leases_is_not_shown_to_the_next_reader(
     assert not [message for _, message in snapshots.newer_than(0) if b"event: leases" in message]
 
 
+async def test_who_comes_back_is_told_when_the_leases_were_read_again(
+    view: View, snapshots: Snapshots
+) -> None:
+    """Even if they are as before: until then they are old to that reader."""
+    view.answer = lambda: [LeaseInfo("gc-leader", "worker-1/a", 1, None, None)]
+
+    def number() -> int:
+        return max(number for number, message in snapshots.newer_than(0) if b"event: leases" in message)
+
+    async with snapshots.watched():
+        await look_for(snapshots, view.clock, LEASES_SECONDS)
+        first = number()
+        await look_for(snapshots, view.clock, 2 * LEASES_SECONDS)
+        assert number() == first
+        async with snapshots.watched():
+            await look_for(snapshots, view.clock, 2 * LEASES_SECONDS)
+            assert number() > first
+
+
 async def test_leases_that_cannot_be_read_are_not_shown_as_none(view: View, snapshots: Snapshots) -> None:
     """Trial "Store unreachable is reported as no peers"."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from drakkar.fleet.testkit import make_card
-from drakkar.server import stream
+from drakkar.server import http, stream
 from drakkar.server.messages import to_json
 from drakkar.server.stream import MAX_STREAMS, number_in
 from drakkar.supervisor.fanout import FanOut
@@ -26,8 +26,6 @@ from support.workers import get, make_worker, other_tasks, rows, settings
 
 PARTS = {"workers", "seen", "registry", "supervisor", "history", "leases"}
 LIMIT_SECONDS = 20
-GRACE_SECONDS = 2
-"""What the server gives requests that are under way; a stream must not use it."""
 
 
 @dataclass
@@ -248,8 +246,12 @@ async def test_a_reader_that_takes_nothing_is_dropped(
             await until(lambda: "drakkar event stream" not in other_tasks())
 
 
-async def test_streams_do_not_delay_the_stop(script: Script, caplog: pytest.LogCaptureFixture) -> None:
-    """Trial "Secrets in logs": the open stream does not delay the exit."""
+async def test_streams_do_not_delay_the_stop(
+    script: Script, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trial "Secrets in logs": the open stream does not delay the exit. One that did would use what the
+    server gives requests that are under way, which is more here than the test waits."""
+    monkeypatch.setattr(http, "_GRACE_SECONDS", 10 * LIMIT_SECONDS)
     script.strangers = [*many()]
     worker = make_worker()
     await worker.start()
@@ -258,10 +260,8 @@ async def test_streams_do_not_delay_the_stop(script: Script, caplog: pytest.LogC
         async with reading(worker) as one, reading(worker) as two:
             await one.next("workers")
             await two.next("workers")
-            began = time.monotonic()
             async with asyncio.timeout(LIMIT_SECONDS):
                 await worker.stop()
-            assert time.monotonic() - began < GRACE_SECONDS
             with pytest.raises(httpx.HTTPError):
                 await one.next("never")
     assert other_tasks() == set()

@@ -1,13 +1,17 @@
 """The application that a worker serves: from snapshots, nothing from third parties, one action."""
 
-from fastapi import FastAPI, Response
+from typing import Final
+
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from drakkar.clock import Clock
 from drakkar.server.fleet_api import FleetView, fleet_router
+from drakkar.server.history_api import history_router
 from drakkar.server.leases_api import LeaseListing, LeasesView, leases_router, no_leases_router
 from drakkar.server.login import Tickets, login_router
 from drakkar.server.models import Health, Readiness
@@ -16,6 +20,8 @@ from drakkar.server.peer_api import ChangesView, peer_router
 from drakkar.server.security import OriginGuard, SafeHeaders, TokenGuard
 from drakkar.server.snapshots import Snapshots
 from drakkar.server.stream import stream_router
+
+_WHY: Final = {404: "no such route", 405: "no such method of this route"}
 
 
 def make_app(
@@ -32,6 +38,7 @@ def make_app(
     is None for one without background workers, `cache` for one that shares none. An empty `auth_token` leaves
     everything open to everybody who can connect."""
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
+    api.add_exception_handler(HTTPException, _refused)
     api.include_router(fleet_router(view, clock))
     listing = None if leases is None else LeaseListing(leases, clock)
     tickets = Tickets(auth_token, clock) if auth_token else None
@@ -40,6 +47,7 @@ def make_app(
         api.include_router(no_leases_router())
     else:
         api.include_router(leases_router(leases, listing))
+    api.include_router(history_router(view, leases))
     api.include_router(stream_router(Snapshots(view, leases, listing, clock), tickets))
     if tickets is not None:
         api.include_router(login_router(tickets, clock))
@@ -79,3 +87,11 @@ def make_app(
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return SafeHeaders(OriginGuard(TokenGuard(api, auth_token, tickets), hosts))
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """What no route has answered, in the shape of all other refusals."""
+    if not isinstance(error, HTTPException):
+        raise error
+    why = _WHY.get(error.status_code, error.detail)
+    return JSONResponse({"error": why}, status_code=error.status_code, headers=error.headers)

@@ -16,7 +16,8 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from fastapi import APIRouter, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect
 
 from drakkar.clock import Clock
 from drakkar.server.page import PAGES, page
@@ -105,11 +106,13 @@ def login_router(tickets: Tickets, clock: Clock) -> APIRouter:
         if refusal := _foreign(request):
             return refusal
         after = target(request.query_params.get("next", ""))
+        guess = await _token_in(request)
+        if guess is None:
+            return _refusal(400, "send a form with the one field 'token', as the page does")
         address = request.client.host if request.client else ""
         if (wait := patience.wait_seconds(address)) > 0:
             return _again(after, "wait", math.ceil(wait))
-        guess = await _token_in(request)
-        if guess is None or not tickets.fits(guess):
+        if not tickets.fits(guess):
             patience.wrong(address)
             return _again(after, "wrong", math.ceil(patience.wait_seconds(address)))
         patience.right(address)
@@ -160,18 +163,33 @@ def _again(after: str, why: str, wait_seconds: int) -> Response:
 
 def _foreign(request: Request) -> Response | None:
     """A form of another page is refused before this by its `Origin`; here, one that does not tell it."""
-    return None if "origin" in request.headers else Response("an Origin is needed", status_code=403)
+    if "origin" in request.headers:
+        return None
+    return _refusal(
+        403,
+        "this is the way of browsers, which send an Origin header;"
+        " a program sends 'Authorization: Bearer <ui.auth_token>' with each request instead",
+    )
+
+
+def _refusal(status: int, why: str) -> Response:
+    return JSONResponse({"error": why}, status_code=status)
 
 
 async def _token_in(request: Request) -> str | None:
-    """The field `token` of the form; None when there is none, or the form is too long to be ours."""
+    """The field `token` of the form; None when there is none, or the form is too long to be ours, or does not
+    come whole."""
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MAX_FORM_BYTES:
-            return None
     try:
-        values = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10).get("token", [])
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _MAX_FORM_BYTES:
+                return None
+    except ClientDisconnect:  # nobody is there to be answered
+        return None
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=10)
     except ValueError:  # more fields than that
         return None
+    values = fields.get("token", [])
     return values[0] if len(values) == 1 else None

@@ -68,6 +68,43 @@ class WorkerInfo(_Answer):
     lease_provider: str
 
 
+class HistoryRow(_Answer):
+    """Something that happened to a background worker of the worker that answers."""
+
+    number: int
+    """Counts all since the start, those that are forgotten as well."""
+
+    at_ts: float
+    name: str
+    shard: str
+    """`-` for the background worker as a whole."""
+
+    event: Literal["acquired", "released", "crashed"]
+    error: str | None
+    """Of a crash."""
+
+
+class LeaderSpan(_Answer):
+    """One worker of the fleet led one background worker without a break."""
+
+    name: str
+    worker: str
+    from_ts: float
+    to_ts: float | None
+    """Null while it goes on."""
+
+
+class HistoryAnswer(_Answer):
+    since_ts: float
+    """When the worker that answers started: of before that it knows nothing."""
+
+    events: list[HistoryRow]
+    """The last 200, newest first."""
+
+    spans: list[LeaderSpan]
+    """Those of the last hour, by name and time."""
+
+
 class Health(_Answer):
     status: Literal["ok"]
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from fastapi.responses import Response
 
 PAGES: Final = {"/": "live.html", "/history": "history.html"}
@@ -36,7 +36,9 @@ def page_router() -> APIRouter:
 
     @router.get(ASSETS + "{name}")
     async def asset(name: str) -> Response:
-        return page(name) if name in contents() and not name.endswith(".html") else Response(status_code=404)
+        if name not in contents() or name.endswith(".html"):
+            raise HTTPException(404)
+        return page(name)
 
     return router
 

@@ -9,11 +9,11 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from typing import Any, Final
 
 from drakkar.clock import Clock
 from drakkar.server.fleet_api import FleetView, Row, in_order, row_slices
+from drakkar.server.history_api import history_answer
 from drakkar.server.leases_api import LeaseListing, LeasesView, supervisor_answer
 from drakkar.server.messages import frame, in_slices, to_json
 from drakkar.telemetry.logs import mask_text
@@ -63,8 +63,11 @@ class Snapshots:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Somebody looks for as long as this lasts."""
+        """Somebody looks for as long as this lasts. When the leases have been read next they are told anew,
+        even if they are as before: who comes back does not know that."""
         self.watchers += 1
+        if self._listing is not None:
+            self._marks.pop("leases", None)
         try:
             yield
         finally:
@@ -169,20 +172,7 @@ class Snapshots:
         mark = (events[-1].number if events else 0, timeline.version)
         if mark == self._marks.get("history"):
             return
-        rows = [
-            {
-                "number": event.number,
-                "at_ts": event.at.timestamp(),
-                "name": event.worker,
-                "shard": event.shard,
-                "event": event.event,
-                "error": None if event.error is None else mask_text(event.error),
-            }
-            for event in reversed(events)
-        ]
-        spans = [asdict(span) for span in timeline.spans(self._view.now_ts())]
-        since_ts = self._view.served.identity.started_at.timestamp()
-        self._tell_if_new("history", mark, {"since_ts": since_ts, "events": rows, "spans": spans})
+        self._tell_if_new("history", mark, history_answer(self._view, self._leases))
 
     def _look_at_leases(self, now: float) -> None:
         if self._listing is None:

@@ -1,5 +1,6 @@
 """Words for messages about settings: short, on one line, and never with a value in them."""
 
+import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 from typing import Final
@@ -8,17 +9,26 @@ KeyPath = tuple[str | int, ...]
 """Where a value is: keys of maps, and places in lists."""
 
 _MAX_NAME_CHARS: Final = 200
+_UNSEEN: Final = re.compile(
+    r"^ +| +$"
+    r"|[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Spaces at an end, and characters that count as printable and of which nothing is seen."""
+
 _NEAR: Final = 0.6
 """How alike (0 to 1) two keys must be for one to be offered in place of the other."""
 
 
 def one_line(text: str, limit: int = _MAX_NAME_CHARS) -> str:
-    """Return `text` as something that can stand in one printed line: what cannot be printed is shown as
-    an escape, and what is longer than `limit` characters is cut."""
-    shown = "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[: limit + 1]
-    )
+    """Return `text` as something that can stand in one printed line: what cannot be printed or seen is shown
+    as an escape, a space at an end as well, and what is longer than `limit` characters is cut."""
+    printable = "".join(char if char.isprintable() else _escape(char) for char in text[: limit + 1])
+    shown = _UNSEEN.sub(lambda found: "".join(map(_escape, found.group())), printable)
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
+
+
+def _escape(char: str) -> str:
+    return "\\x20" if char == " " else char.encode("unicode_escape").decode()
 
 
 def kind(value: object) -> str:

@@ -23,15 +23,37 @@ function fill(node, attributes, children) {
   return node;
 }
 
-/** A text of somebody else, of bearable length. */
-export function short(text, longest = LONGEST) {
-  const whole = String(text ?? "");
-  return whole.length > longest ? `${whole.slice(0, longest)}…` : whole;
+// What is not seen, or turns the direction of writing: two texts that differ must not look alike. So it is with a
+// space at an end or after another one.
+const UNSEEN = /[\p{C}\p{Default_Ignorable_Code_Point}\u2800]|(?! )\p{Z}|^ | $|(?<= ) /gu;
+
+function escape(char) {
+  const hex = char.codePointAt(0).toString(16);
+  return hex.length > 4 ? `\\u{${hex}}` : `\\u${hex.padStart(4, "0")}`;
 }
 
-/** The same as a node that keeps its direction of writing to itself. */
+/** A text of somebody else with an escape for each character that is not seen. */
+export const seen = (text) => text.replace(UNSEEN, escape);
+
+function cut(text, longest) {
+  const whole = String(text ?? "");
+  return whole.length > longest ? `${whole.slice(0, longest).replace(/[\ud800-\udbff]$/, "")}…` : whole;
+}
+
+/** The same, of bearable length. */
+export const short = (text, longest = LONGEST) => cut(seen(String(text ?? "")), longest);
+
+/** The same text as a node that keeps its direction of writing to itself, and shows which escapes are ours. */
 export function foreign(text, longest = LONGEST) {
-  return el("bdi", {}, short(text, longest));
+  const whole = cut(text, longest);
+  const node = el("bdi");
+  let from = 0;
+  for (const found of whole.matchAll(UNSEEN)) {
+    node.append(whole.slice(from, found.index), el("span", { class: "escape" }, escape(found[0])));
+    from = found.index + found[0].length;
+  }
+  node.append(whole.slice(from));
+  return node;
 }
 
 /** The address, if it is one that may become a link; else null. One that begins with a user's name looks like

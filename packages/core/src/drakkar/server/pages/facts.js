@@ -17,10 +17,17 @@ export function facts(list) {
     const parts = [[count(true), "online"], [count(false), "offline"], [count(null), "unknown"]];
     workers.replaceChildren(parts.filter(([number], index) => number || !index).map(([number, word]) => `${number} ${word}`).join(", "));
   });
+  let held = null;
+
   on("leases", (data) => {
+    held = data.leases;
     leaseStore.classList.toggle("trouble", Boolean(data.error));
     if (data.provider === undefined) leaseStore.replaceChildren("none here");
-    else leaseStore.replaceChildren(foreign(data.provider), data.error ? ", ⚠ cannot be read" : `, ${data.leases.length} held`);
+    else leaseStore.replaceChildren(foreign(data.provider), data.error ? ", ⚠ cannot be read" : `, ${held.length} held`);
+  });
+  on("connection", () => {
+    if (held !== null) leaseStore.append(", not read again yet");
+    held = null; // said once is enough
   });
   on("registry", (data) => {
     health = data.registry;

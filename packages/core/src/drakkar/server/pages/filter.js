@@ -1,6 +1,6 @@
 // A field that narrows a table, kept in the address.
 
-import { el } from "./dom.js";
+import { el, seen } from "./dom.js";
 import { read, write } from "./query.js";
 
 /** A field to type into; `changed` is called after every change. */
@@ -11,7 +11,7 @@ export function textFilter(name, label, changed) {
     write(name, input.value.trim());
     changed();
   });
-  return { node: el("label", {}, label, " ", input), value: () => input.value.trim().toLowerCase() };
+  return { node: el("label", {}, label, " ", input), value: () => seen(input.value.trim()).toLowerCase() };
 }
 
 /** A choice; `groups` are lists of values under a title. */
@@ -20,10 +20,18 @@ export function choiceFilter(name, label, groups, changed) {
     ...Object.entries(groups).map(([title, values]) =>
       el("optgroup", { label: title }, ...values.map((value) => el("option", { value }, value)))));
   select.value = read(name);
-  if (select.selectedIndex < 0) select.value = "";
+  if (select.selectedIndex < 0) {
+    select.value = "";
+    write(name, ""); // there is no such choice
+  }
   select.addEventListener("change", () => {
     write(name, select.value);
     changed();
   });
   return { node: el("label", {}, label, " ", select), value: () => select.value };
+}
+
+/** How many of all are shown: "1 worker", "3 of 8 workers". */
+export function counted(shown, all, what) {
+  return `${shown === all ? "" : `${shown} of `}${all} ${what}${all === 1 ? "" : "s"}`;
 }

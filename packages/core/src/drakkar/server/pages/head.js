@@ -1,7 +1,7 @@
 // What all pages begin with: whose page it is, the other pages, the switch to another worker.
 
 import { banner } from "./banner.js";
-import { el, foreign } from "./dom.js";
+import { el, foreign, short } from "./dom.js";
 import { on, open } from "./stream.js";
 import { switcher } from "./switcher.js";
 
@@ -19,7 +19,7 @@ export function head(current) {
   document.getElementById("head").after(banner());
   on("hello", (hello) => {
     own.replaceChildren(foreign(hello.worker, 60));
-    document.title = `${hello.worker} · ${current === "live" ? "" : "History · "}Drakkar`;
+    document.title = `${short(hello.worker)} · ${current === "live" ? "" : "History · "}Drakkar`;
     logout.hidden = !hello.login;
   });
   open();

@@ -1,6 +1,6 @@
 // The background workers of this worker, lane by lane.
 
-import { el, foreign, say } from "./dom.js";
+import { el, foreign, say, short } from "./dom.js";
 import { on } from "./stream.js";
 import { table } from "./table.js";
 import { duration, now } from "./time.js";
@@ -59,5 +59,5 @@ const isSplit = (worker) => worker.lanes.some((lane) => lane.shard !== "-");
 
 function heldShards(worker) {
   const leading = worker.lanes.filter((lane) => lane.status === "leading").length;
-  return `${worker.name}: ${leading} of ${worker.lanes.length} shards held`;
+  return `${short(worker.name)}: ${leading} of ${worker.lanes.length} shards held`;
 }

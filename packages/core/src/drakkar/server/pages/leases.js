@@ -1,10 +1,10 @@
 // Who holds which lease, read from the store every few seconds.
 
-import { el, foreign, say } from "./dom.js";
-import { textFilter } from "./filter.js";
+import { el, foreign, say, seen } from "./dom.js";
+import { counted, textFilter } from "./filter.js";
 import { on } from "./stream.js";
 import { table } from "./table.js";
-import { duration, now } from "./time.js";
+import { atSecond, duration, now } from "./time.js";
 
 let takenAt = 0;
 
@@ -28,16 +28,17 @@ export function leases(section) {
   const problem = el("p", { class: "problem", role: "status", hidden: true });
   const shown = table({ name: "leases", label: "Leases", columns: COLUMNS, keyOf: (row) => row.name, empty: "" });
   const filters = el("div", { class: "filters" }, filter.node, count);
-  section.append(problem, filters, ...shown.nodes);
+  const old = el("p", { class: "muted", role: "status", hidden: true });
+  section.append(problem, old, filters, ...shown.nodes);
   let data = null;
 
   function refresh() {
     const rows = data?.leases ?? [];
     const wanted = filter.value();
-    const fitting = rows.filter((row) => `${row.name}\n${row.worker ?? ""}`.toLowerCase().includes(wanted));
+    const fitting = rows.filter((row) => `${seen(row.name)}\n${seen(row.worker ?? "")}`.toLowerCase().includes(wanted));
     filters.hidden = rows.length === 0;
     shown.show(fitting, rows.length ? "No lease fits the filter." : empty());
-    say(count, fitting.length === rows.length ? `${rows.length} leases` : `${fitting.length} of ${rows.length} leases`);
+    say(count, counted(fitting.length, rows.length, "lease"));
   }
 
   function empty() {
@@ -46,8 +47,14 @@ export function leases(section) {
     return data.leases === null ? "" : "Nobody holds a lease.";
   }
 
+  on("connection", () => {
+    old.hidden = !data?.leases;
+    say(old, old.hidden ? "" : `This list is from ${atSecond(takenAt)} and was not read again yet.`);
+  });
   on("leases", (newData) => {
     data = newData;
+    old.hidden = true;
+    say(old, "");
     takenAt = data.at_ts ?? 0;
     problem.hidden = !data.error;
     problem.replaceChildren(...(data.error ? ["⚠ The store cannot be read", data.leases === null ? ": " : ", so this list is old: ", foreign(data.error, 500)] : []));

@@ -1,6 +1,6 @@
 // "Go to worker": a combobox with a list, after the pattern of the ARIA practices. It goes to the same page there.
 
-import { el, foreign, short, webAddress } from "./dom.js";
+import { el, foreign, seen, short, webAddress } from "./dom.js";
 import { on } from "./stream.js";
 
 const MOST = 50;
@@ -21,17 +21,28 @@ export function switcher(page) {
   }
 
   function show() {
-    const wanted = input.value.trim().toLowerCase();
-    found = workers.filter((worker) => worker.worker_name.toLowerCase().includes(wanted)).slice(0, MOST);
+    const wanted = seen(input.value.trim()).toLowerCase();
+    const fitting = workers.filter((worker) => worker.key.includes(wanted));
+    const exact = fitting.filter((worker) => worker.key === wanted);
+    found = [...new Set([...exact, ...fitting])].slice(0, MOST);
     list.replaceChildren(...found.map((worker, index) => el("li", {
-      id: `switch-${index}`, role: "option", "aria-selected": "false",
+      id: `switch-${index}`, role: "option", "aria-selected": "false", "aria-disabled": worker.address ? null : "true",
       onmousedown: (event) => event.preventDefault(), onclick: () => go(worker),
-    }, foreign(worker.worker_name, 80), el("span", { class: "muted" },
-      worker.is_current ? "this one" : WORDS[worker.online], worker.cluster ? ` · ${short(worker.cluster, 40)}` : ""))));
-    if (!found.length) list.append(el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "muted" }, "No such worker"));
+    }, foreign(worker.worker_name), el("span", { class: "muted" }, about(worker)))));
+    if (!found.length) note(workers.length ? "No such worker" : "Waiting for the list …");
+    if (found.length < fitting.length) note(`and ${fitting.length - found.length} more`);
     list.hidden = false;
     input.setAttribute("aria-expanded", "true");
     choose(wanted && found.length ? 0 : -1);
+  }
+
+  function note(text) {
+    list.append(el("li", { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "muted" }, text));
+  }
+
+  function about(worker) {
+    const state = worker.is_current ? "this one" : WORDS[worker.online];
+    return [state, worker.address ? "" : "no address to go to", short(worker.cluster, 40)].filter(Boolean).join(" · ");
   }
 
   function hide() {
@@ -51,7 +62,8 @@ export function switcher(page) {
   }
 
   function go(worker) {
-    const base = webAddress(worker.url).replace(/[?#].*$/, "").replace(/\/*$/, "/");
+    if (!worker.address) return; // its line says so
+    const base = worker.address.replace(/[?#].*$/, "").replace(/\/*$/, "/");
     location.assign(base + (page === "live" ? "" : page) + location.search + location.hash);
   }
 
@@ -59,7 +71,10 @@ export function switcher(page) {
     ArrowDown: () => (isOpen() ? found.length && choose((active + 1) % found.length) : show()),
     ArrowUp: () => (isOpen() ? found.length && choose((active + found.length - (active < 0 ? 0 : 1)) % found.length) : show()),
     Enter: () => found[active] && isOpen() && go(found[active]),
-    Escape: () => (isOpen() ? hide() : (input.value = "")),
+    Escape: () => {
+      input.value = "";
+      hide();
+    },
   };
   input.addEventListener("keydown", (event) => {
     if (!Object.hasOwn(keys, event.key)) return;
@@ -70,7 +85,7 @@ export function switcher(page) {
   input.addEventListener("click", () => isOpen() || show());
   input.addEventListener("blur", hide);
   on("workers", ({ rows }) => {
-    workers = rows.filter((row) => webAddress(row.url));
+    workers = rows.map((row) => ({ ...row, key: seen(row.worker_name).toLowerCase(), address: webAddress(row.url) }));
     if (!isOpen()) return;
     const name = found[active]?.worker_name;
     show();

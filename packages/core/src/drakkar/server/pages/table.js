@@ -37,6 +37,8 @@ export function table({ name, label, columns, keyOf, empty }) {
     return { column, descending };
   }
 
+  if (!sorting().column) write(`${name}-sort`, ""); // there is no such column
+
   function turn(wanted) {
     const { column, descending } = sorting();
     const next = column?.name !== wanted ? wanted : descending ? "" : `-${wanted}`;
@@ -137,10 +139,18 @@ export function table({ name, label, columns, keyOf, empty }) {
     });
   }
 
+  /** What a line cuts off, for who points at it; the filter shows it to everybody. */
+  function whole({ target }) {
+    const cell = target.closest("td");
+    if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.textContent;
+    else cell?.removeAttribute("title");
+  }
+
   function later() {
     drawing ||= requestAnimationFrame(draw);
   }
 
+  body.addEventListener("pointerover", whole, { passive: true });
   box.addEventListener("scroll", () => order.length > WHOLE && later(), { passive: true });
   new ResizeObserver(() => order.length > WHOLE && later()).observe(box);
   everySecond(tick);

@@ -1,27 +1,31 @@
 // Who led what in the last hour, as bars; and the same as a list.
 
 import { el, foreign, say, short, svg } from "./dom.js";
+import { keys } from "./keys.js";
 import { on } from "./stream.js";
-import { atMinute, everySecond, now } from "./time.js";
+import { atMinute, atSecond, everySecond, now } from "./time.js";
 
 const SHOWN = 3600;
-const LEAST = 600; // of a worker that has just started
+const LEAST = 60; // of a worker that has just started
+const TICKS = [10, 30, 60, 120, 300, 600, 1200];
 const BAR = 16; // pixels, as all that follow
 const GAP = 4;
 const AXIS = 18;
 const MOST_ROWS = 40;
 const MOST_LANES = 4;
+const MOST_KEYS = 24;
 const HANDOVER = 45; // a leader that went is seen to be gone a little later than its successor is seen
 const CHAR = 6.4;
-const COLORS = 8;
 
 export function timeline(section) {
   const drawing = svg("svg", { role: "img", "aria-label": "Timeline of leaders; the same as a list below" });
   const none = el("p", { class: "muted" }, "Nobody has led anything yet.");
+  const legend = el("ul", { class: "legend", "aria-label": "Workers in the timeline" });
   const list = el("ul");
   const details = el("details", {}, el("summary", {}, "As a list"), list);
   const note = el("p", { class: "muted", hidden: true });
-  section.append(none, el("div", { class: "strip" }, drawing), note, details);
+  section.append(none, legend, el("div", { class: "strip" }, drawing), note, details);
+  const keyOf = keys();
   let spans = [];
   let since = 0;
   let drawnAt = 0;
@@ -30,10 +34,13 @@ export function timeline(section) {
     drawnAt = now();
     const rows = rowsOf(spans.filter((span) => (span.to_ts ?? drawnAt) > drawnAt - SHOWN));
     none.hidden = rows.length > 0;
-    drawing.parentNode.hidden = details.hidden = rows.length === 0;
+    drawing.parentNode.hidden = legend.hidden = details.hidden = rows.length === 0;
     note.hidden = rows.length <= MOST_ROWS;
     say(note, note.hidden ? "" : `and ${rows.length - MOST_ROWS} more`);
-    paint(drawing, rows.slice(0, MOST_ROWS), since, drawnAt);
+    const drawn = rows.slice(0, MOST_ROWS);
+    const known = keyOf(drawn.flatMap((row) => row.lanes.flat()).map((span) => span.worker));
+    explain(legend, known);
+    paint(drawing, drawn, known, since, drawnAt);
     if (details.open) tell();
   }
 
@@ -66,28 +73,41 @@ function rowsOf(spans) {
   return [...rows.values()];
 }
 
-function paint(drawing, rows, since, until) {
+/** Which letter and which color on a bar is which worker. */
+function explain(legend, known) {
+  const shown = [...known].slice(0, MOST_KEYS);
+  legend.replaceChildren(...shown.map(([worker, { letter, color }]) =>
+    el("li", {}, el("span", { class: `swatch c${color}` }, letter), foreign(worker, 60))),
+  ...(known.size > shown.length ? [el("li", { class: "muted" }, `and ${known.size - shown.length} more`)] : []));
+}
+
+function paint(drawing, rows, known, since, until) {
   const width = Math.max(280, drawing.parentNode.clientWidth);
   const gutter = Math.min(170, width * 0.3);
   const shown = Math.min(SHOWN, Math.max(LEAST, until - since));
-  const tick = [120, 300, 600].find((seconds) => shown / seconds <= 6) ?? 600;
+  const tick = TICKS.find((seconds) => (shown / seconds) * 9 * CHAR <= width - gutter) ?? TICKS.at(-1);
+  const at = tick < 60 ? atSecond : atMinute;
   const x = (ts) => gutter + (Math.max(0, ts - until + shown) / shown) * (width - gutter);
   const under = [];
   const parts = [];
   let y = 2;
   for (const row of rows) {
-    const label = short(row.name, Math.floor(gutter / CHAR) - (row.hidden ? 5 : 1)) + (row.hidden ? ` +${row.hidden}` : "");
-    parts.push(svg("text", { x: 0, y: y + 12, class: "label" }, svg("title", {}, short(row.name)), label));
-    for (const lane of row.lanes) {
+    row.lanes.forEach((lane, index) => {
+      const more = index + 1 === row.lanes.length && row.hidden ? ` +${row.hidden}` : "";
+      const label = short(row.name, Math.floor(gutter / CHAR) - 1 - more.length) + more;
+      parts.push(svg("text", { x: 0, y: y + 12, class: index ? "label again" : "label" }, svg("title", {}, short(row.name)), label));
       under.push(svg("rect", { x: x(since), y, width: width - x(since), height: BAR, class: "free" }));
-      for (const span of lane) parts.push(...bar(span, x(span.from_ts), x(span.to_ts ?? until), y));
+      lane.forEach((span, place) => {
+        const next = lane[place + 1] ? x(lane[place + 1].from_ts) : width;
+        parts.push(...bar(span, known.get(span.worker), x(span.from_ts), x(span.to_ts ?? until), next, y));
+      });
       y += BAR + 2;
-    }
+    });
     y += GAP;
   }
   for (let ts = Math.ceil((until - shown) / tick) * tick; ts < until; ts += tick) {
     under.push(svg("line", { x1: x(ts), x2: x(ts), y1: 0, y2: y, class: "tick" }));
-    if (x(ts) > gutter + 14 && x(ts) < width - 44) parts.push(svg("text", { x: x(ts), y: y + 12, class: "axis" }, atMinute(ts)));
+    if (x(ts) > gutter + 4 * CHAR && x(ts) < width - 8 * CHAR) parts.push(svg("text", { x: x(ts), y: y + 12, class: "axis" }, at(ts)));
   }
   parts.push(svg("text", { x: width, y: y + 12, class: "axis end" }, "now"));
   drawing.setAttribute("width", width);
@@ -95,19 +115,16 @@ function paint(drawing, rows, since, until) {
   drawing.replaceChildren(...under, ...parts);
 }
 
-function bar(span, from, to, y) {
-  const width = Math.max(3, to - from);
-  const room = Math.floor((width - 8) / CHAR);
+/** A bar with the name on it; where that has no room with the letter, or with the letter behind it. */
+function bar(span, { letter, color }, from, to, next, y) {
+  const width = Math.max(3, Math.min(to, next) - from);
   const end = span.to_ts === null ? "now" : atMinute(span.to_ts);
   const title = svg("title", {}, `${short(span.worker)}, ${atMinute(span.from_ts)}–${end}`);
-  const shape = svg("rect", { x: from, y, width, height: BAR, rx: 2, class: `bar c${colorOf(span.worker)}` }, title);
-  if (room < 3) return [shape];
-  return [shape, svg("text", { x: from + 4, y: y + 12, class: "who" }, short(span.worker, room - 1))];
-}
-
-/** The same worker has the same color everywhere; what it means is written on the bar. */
-function colorOf(worker) {
-  let hash = 2166136261;
-  for (const char of worker) hash = Math.imul(hash ^ char.codePointAt(0), 16777619);
-  return (hash >>> 0) % COLORS;
+  const shape = svg("rect", { x: from, y, width, height: BAR, rx: 2, class: `bar c${color}` }, title);
+  const text = (label, at) => svg("text", { x: at, y: y + 12, class: "who" }, label);
+  const needs = (label) => label.length * CHAR + 6;
+  const name = short(span.worker);
+  if (needs(name) <= width) return [shape, text(name, from + 4)];
+  if (needs(letter) <= width) return [shape, text(letter, from + 3)];
+  return needs(letter) <= next - from - width ? [shape, text(letter, from + width + 2)] : [shape];
 }

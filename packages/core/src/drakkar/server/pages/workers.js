@@ -1,7 +1,7 @@
 // Every worker of the fleet.
 
-import { el, foreign, say, short, webAddress } from "./dom.js";
-import { choiceFilter, textFilter } from "./filter.js";
+import { el, foreign, say, seen, short, webAddress } from "./dom.js";
+import { choiceFilter, counted, textFilter } from "./filter.js";
 import { on } from "./stream.js";
 import { table } from "./table.js";
 import { ago } from "./time.js";
@@ -35,7 +35,7 @@ const COLUMNS = [
     },
   },
   { name: "cluster", title: "Cluster", text: (row) => row.cluster, value: (row) => row.cluster || null, nodes: (row) => [foreign(row.cluster)] },
-  { name: "state", title: "State", text: (row) => row.state ?? "", nodes: (row) => [foreign(row.state)] },
+  { name: "state", title: "State", kind: "state", text: (row) => row.state ?? "", nodes: (row) => [foreign(row.state)] },
   {
     name: "liveness", title: "Liveness", kind: "liveness", text: liveness,
     value: (row) => ["offline", "unknown", "online"].indexOf(liveness(row)),
@@ -45,7 +45,7 @@ const COLUMNS = [
     name: "seen", title: "Last seen", kind: "number", live: true, text: since,
     value: (row) => (row.is_current ? 0 : row.seen === null ? null : -row.seen),
   },
-  { name: "version", title: "Version", text: (row) => row.version ?? "", nodes: (row) => [foreign(row.version)] },
+  { name: "version", title: "Version", kind: "version", text: (row) => row.version ?? "", nodes: (row) => [foreign(row.version)] },
   {
     name: "leads", title: "Leads", kind: "chips",
     text: (row) => `${row.online}\n${leads(row).join("\n")}`,
@@ -69,17 +69,19 @@ export function workers(section) {
   function refresh() {
     const [wantedName, wantedCluster, wantedState] = [name.value(), cluster.value(), state.value()];
     const fitting = rows.filter((row) =>
-      row.worker_name.toLowerCase().includes(wantedName)
-      && row.cluster.toLowerCase().includes(wantedCluster)
+      row.nameSeen.includes(wantedName)
+      && row.clusterSeen.includes(wantedCluster)
       && (!wantedState || wantedState === liveness(row) || wantedState === row.state));
     shown.show(fitting, rows.length ? "No worker fits the filter." : "Waiting for the list …");
-    say(count, fitting.length === rows.length ? `${rows.length} workers` : `${fitting.length} of ${rows.length} workers`);
+    say(count, counted(fitting.length, rows.length, "worker"));
   }
 
   on("workers", (data) => {
     rows = data.rows;
     for (const row of rows) {
       row.key = row.is_current ? `${row.worker_name}\n` : row.worker_name;
+      row.nameSeen = seen(row.worker_name).toLowerCase();
+      row.clusterSeen = seen(row.cluster).toLowerCase();
       row.seen = null;
     }
   });
