@@ -105,6 +105,21 @@ async def test_a_key_that_vanishes_and_comes_back_while_its_run_cleans_up_is_nev
 
 
 @virtual_time
+async def test_a_run_whose_key_comes_and_goes_while_it_would_not_end_is_named_at_the_stop() -> None:
+    """A stop that hangs keeps the lease for ever: a process must not leave well with a run at work."""
+    items = Items("a")
+    items.jobs["a"] = Job(stubborn(600))
+    async with Process(
+        [KeyedFanOut("lifecycle", items.ask, items.build, keys_seconds=2)], memory()
+    ) as process:
+        for keys in (set[str](), {"a"}, set[str]()):
+            items.keys = keys
+            await asyncio.sleep(5)
+        assert await process.stop() == ["lifecycle/a"]
+        await asyncio.sleep(600)
+
+
+@virtual_time
 async def test_a_key_that_vanished_while_its_run_was_stuck_is_led_again_when_that_has_ended() -> None:
     """A stop that hangs keeps the lease for ever: the name is free again as soon as the run is over."""
 
