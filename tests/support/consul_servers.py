@@ -113,6 +113,14 @@ class Consul(ServerProcess):
     def delete(self, key: str) -> None:
         self.call("DELETE", f"/kv/{key}")
 
+    def freed_at(self, key: str) -> float:
+        """Wait until the session that holds `key` now has lost it; when that was, by `time.monotonic`."""
+        [found] = self.call("GET", f"/kv/{key}")
+        holder = found["Session"]
+        while found.get("Session") == holder:
+            [found] = self.call("GET", f"/kv/{key}?index={found['ModifyIndex']}&wait=60s", seconds=90)
+        return time.monotonic()
+
     def sessions(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.call("GET", "/session/list")
         return found
