@@ -212,7 +212,11 @@ def crashes_after(seconds: float) -> Body:
 @pytest.mark.parametrize("seconds", [0.2, 20, 200])
 @virtual_time
 async def test_a_peer_that_crashes_on_whatever_it_takes_does_not_make_shards_swing(seconds: float) -> None:
-    """Two others learn of it: at one shard a refresh they would have given it 240 an hour each."""
+    """Two others learn of it: at one shard a refresh they would have given it 240 an hour each.
+
+    With six seeds they gave 12 to 19 in the first half hour, both together, and in the second 4 to 20 to one
+    that works for 200 s at a time, 2 to 4 to the others.
+    """
     fleet = Fleet()
     fleet.join("worker-1")
     fleet.join("worker-2")
@@ -221,9 +225,9 @@ async def test_a_peer_that_crashes_on_whatever_it_takes_does_not_make_shards_swi
     fleet.join("worker-3", body=crashes_after(seconds))
     await asyncio.sleep(1800)
     given = fleet.sheds() - before
-    assert given <= 30
+    assert given <= 24
     await asyncio.sleep(1800)
-    assert fleet.sheds() - before - given <= 30
+    assert fleet.sheds() - before - given <= (24 if seconds == 200 else 8)
     await fleet.end()
     assert fleet.witness.faults == []
 
