@@ -323,6 +323,27 @@ async def test_a_new_candidate_waits_until_the_doubt_of_the_last_one_is_settled(
         assert not (await waiting).lost
 
 
+async def test_a_new_candidate_is_not_granted_what_is_about_to_be_given_back() -> None:
+    """The settling has failed once and will be tried again: what it finds then must not be led under."""
+    async with benches("worker-1") as [bench]:
+        bench.backend.after["acquire"] = hangs
+        task = bench.acquiring()
+        await settle()
+        del bench.backend.after["acquire"]
+        bench.backend.before["acquire"] = fails()
+        task.cancel()
+        await settle()
+        del bench.backend.before["acquire"]
+        waiting = bench.acquiring()
+        await settle()
+        assert not waiting.done()
+        await ended(bench.clock, waiting, within_seconds=2)
+        handle = await waiting
+        assert (handle.token, bench.backend.asked("release")) == (2, [("gc-leader", 1)])
+        await bench.clock.advance(TTL)
+        assert not handle.lost
+
+
 async def test_a_second_cancellation_loses_nothing() -> None:
     """While the first one is still being cleaned up after."""
     async with benches("worker-1") as [bench]:
