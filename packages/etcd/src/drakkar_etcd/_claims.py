@@ -6,14 +6,13 @@ has made it void (see `_session`).
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from drakkar.leases.backend import Held, Lease, LeaseInfo
 
 from drakkar_etcd._answers import EtcdError, UnansweredError
 from drakkar_etcd._client import EtcdClient
-from drakkar_etcd._records import Record, read_record, token_of
+from drakkar_etcd._records import Claim, Record, read_record, token_of
 from drakkar_etcd._session import Session
 from drakkar_etcd._tokens import Tokens
 from drakkar_etcd._wakeups import WakeUps
@@ -36,19 +35,6 @@ _EXPIRING_SECONDS: Final = 0.5
 """How long etcd takes to delete what has run out."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """A grant of this process, as the store has it."""
-
-    token: int
-    create_revision: int
-    value: str
-    """The record, as requests and answers have it."""
-
-    lease: int
-    granted_at: float
-
-
 class Claims:
     """The leases of one process. Every method raises as `EtcdClient.call` does."""
 
@@ -68,7 +54,7 @@ class Claims:
         self._session = session
         self._wakeups = wakeups
         self._clock = clock
-        self._claims: dict[str, _Claim] = {}
+        self._claims: dict[str, Claim] = {}
         self._suspects: dict[str, tuple[int, float]] = {}
 
     async def acquire(self, name: str) -> Lease | Held:
@@ -78,7 +64,13 @@ class Claims:
             await self._session.settle(name)
             await self._session.make(asked_at)
             await self.tokens.prepare()
-            if (answer := await self._try(name)) is not None:
+            try:
+                answer = await self._try(name)
+            except BaseException:
+                # It may still arrive: it was cut short, or a proxy refused it or gave another answer.
+                self._session.doubt(name)
+                raise
+            if answer is not None:
                 return answer
         raise RuntimeError(f"the lease {name!r} could not be asked for: the store changed under every try")
 
@@ -102,23 +94,18 @@ class Claims:
             answer = await self._client.call("/kv/txn", request, repeat=False)
         except EtcdError as error:
             if not error.lease_is_gone:
-                self._session.doubt(name)  # who refused may have been a proxy on the way
                 raise
             self._session.forget(lease)
             return None
         except UnansweredError:
             self._session.doubt(name)
             return None
-        except BaseException:  # cut short: by its time limit, or by whoever asked
-            self._session.doubt(name)
-            raise
         if answer.get("succeeded") is not True:
             return await self._refused(name, answer, lease, guard)
         token = record.token(revision_of(answer))
-        claim = _Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
+        claim = Claim(token, revision_of(answer), encoded(record.encode()), lease, self._clock())
         made = got(answer, 1)
-        if made is None or made.get("key") != key or not _is(made, claim, lease):
-            self._session.doubt(name)
+        if made is None or made.get("key") != key or not claim.is_in(made, lease):
             raise UnansweredError("etcd answered for another grant than was asked for")
         if token <= highest:
             # The store was set back to an earlier state of its own, and this token comes a second time.
@@ -127,7 +114,7 @@ class Claims:
             return None
         return self._grant(name, claim)
 
-    def _grant(self, name: str, claim: _Claim) -> Lease:
+    def _grant(self, name: str, claim: Claim) -> Lease:
         self.tokens.saw(claim.token)
         self._claims[name] = claim
         self._suspects.pop(name, None)
@@ -179,7 +166,7 @@ class Claims:
             if claim is None or claim.token != lease.token:
                 claim = None if kv is None else self._found(lease.name, kv)
             ours = claim is not None and claim.token == lease.token
-            is_there = kv is not None and claim is not None and _is(kv, claim, self._session.id)
+            is_there = kv is not None and claim is not None and claim.is_in(kv, self._session.id)
             (kept if ours and is_there else lost).append(lease)
         return kept, lost
 
@@ -197,7 +184,7 @@ class Claims:
         if self._claims.get(name) is claim:
             del self._claims[name]
 
-    async def _delete(self, name: str, claim: _Claim) -> None:
+    async def _delete(self, name: str, claim: Claim) -> None:
         # The etcd lease as well: in a store that lost its data, another's grant may have the same revision.
         key = self._folder.key(name)
         same = [
@@ -235,25 +222,15 @@ class Claims:
             raise UnansweredError("etcd answered for another key than was asked for")
         return kv
 
-    def _found(self, name: str, kv: Json) -> _Claim | None:
+    def _found(self, name: str, kv: Json) -> Claim | None:
         """Our grant in a key; None when it is not ours."""
         record = read_record(kv)
         return None if record is None or record.holder != self._holder else self._claim_of(name, kv, record)
 
-    def _claim_of(self, name: str, kv: Json, record: Record) -> _Claim:
+    def _claim_of(self, name: str, kv: Json, record: Record) -> Claim:
         token = token_of(kv, record)
         known = self._claims.get(name)
         if known is not None and known.token == token:
             return known
         created, lease = number(kv["create_revision"]), number(kv.get("lease"))
-        return _Claim(token, created, kv["value"], lease, self._clock())
-
-
-def _is(kv: Json, claim: _Claim, session: int) -> bool:
-    """Whether the key holds that very grant: nobody overwrote it, took it off its lease, or made it anew."""
-    return (
-        session != 0
-        and number(kv.get("lease")) == claim.lease == session
-        and number(kv["create_revision"]) == claim.create_revision
-        and kv.get("value") == claim.value
-    )
+        return Claim(token, created, kv["value"], lease, self._clock())

@@ -37,6 +37,28 @@ class Record:
         return self.base * SCALE + create_revision
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A grant of this process, as the store has it."""
+
+    token: int
+    create_revision: int
+    value: str
+    """The record, as requests and answers have it."""
+
+    lease: int
+    granted_at: float
+
+    def is_in(self, kv: Json, session: int) -> bool:
+        """Whether the key holds that very grant: not overwritten, taken off its lease, or made anew."""
+        return (
+            session != 0
+            and number(kv.get("lease")) == self.lease == session
+            and number(kv["create_revision"]) == self.create_revision
+            and kv.get("value") == self.value
+        )
+
+
 def read_record(kv: Json) -> Record | None:
     """The record in a key; None for one that cannot be read, in bounded time for any bytes."""
     data = decoded(kv.get("value"))
