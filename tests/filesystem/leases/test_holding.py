@@ -20,6 +20,26 @@ async def test_a_free_lease_is_granted_with_a_token_and_refused_to_others(fleet:
     assert (refusal.holder, refusal.retry_after_seconds) == ("worker-1/worker-1-1", TTL)
 
 
+async def test_a_grant_is_on_the_disk_before_it_is_told(
+    fleet: LeaseFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that loses its power forgets no token that somebody has acted under."""
+    backend = await fleet.start()
+    first = await granted(backend)
+    await backend.release(NAME, first.token)
+    flushed, fsync = set[int](), os.fsync
+
+    def noting(file: int) -> None:
+        fsync(file)
+        flushed.add(os.fstat(file).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    second = await granted(backend)
+
+    assert second.token > first.token
+    assert flushed == {fleet.newest().stat().st_ino, fleet.place().stat().st_ino}
+
+
 async def test_a_contender_takes_over_after_it_has_seen_a_record_stand_still_for_the_ttl_and_not_before(
     fleet: LeaseFolder,
 ) -> None:
