@@ -160,10 +160,14 @@ def test_a_polite_stop_hands_over_at_once(fleet: Fleet, store: Store, tmp_path: 
 
 
 SECRETS: dict[str, dict[str, object]] = {
+    "consul": {
+        "fleet.registry.consul.address": "127.0.0.1:1",
+        "fleet.registry.consul.token": "hunter2-0d0f6e5c",
+    },
     "redis": {
         "fleet.registry.redis.url": "redis://me:hunter2@127.0.0.1:1",
         "fleet.registry.redis.password": "hunter2-too",
-    }
+    },
 }
 """Settings with secrets in them, `hunter2`, for a server that is not there."""
 

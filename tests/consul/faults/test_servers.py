@@ -12,9 +12,11 @@ from drakkar.fleet.testkit import make_card
 from drakkar.fleet.testkit import make_context as make_card_context
 from drakkar.leases.backend import Held, Lease
 from drakkar.leases.testkit import make_context
-from drakkar_consul._client import ConsulError
+from drakkar_consul import _keys as keys
+from drakkar_consul._client import ConsulClient, ConsulError
 from drakkar_consul.leases import ConsulLeases
 from drakkar_consul.registry import ConsulRegistry
+from drakkar_consul.settings import read_settings
 from support.consul_servers import Consul, agent, leader_of, three
 
 NAME = "gc-leader"
@@ -141,6 +143,27 @@ async def test_servers_that_lost_their_data_make_no_card_younger(
             found = {p.card["worker"]: p.age_seconds for p in await eventually(provider.list)}
             assert found.keys() == {WORKER, "worker-2"}
             assert all(age is not None and age < 15 for age in found.values()), found
+
+
+async def test_a_blocking_query_ends_in_its_time_when_the_agent_is_frozen(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with agent(tmp_path_factory.mktemp("consul")) as server:
+        client = ConsulClient(read_settings({"address": server.address}), connections=1)
+        try:
+            await client.transact(keys.put("fleet/a", b"1", 0))
+            index = (await client.tree("fleet/")).index
+            query = asyncio.create_task(client.tree_after("fleet/", index, 1))
+            await asyncio.sleep(0.2)  # so that it is waiting
+            server.freeze()
+            try:
+                with pytest.raises(ConsulError, match="did not answer within"):
+                    await query
+            finally:
+                server.thaw()
+            assert list((await eventually(lambda: client.tree("fleet/"))).entries) == ["fleet/a"]
+        finally:
+            await client.close()
 
 
 async def test_the_card_of_a_dead_worker_goes_away_by_itself(

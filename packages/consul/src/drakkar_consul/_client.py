@@ -307,7 +307,7 @@ class _HTTPClient(base.HTTPClient):  # type: ignore[misc]  # it has no types
             text = body.decode("utf-8", "replace")
             if response.status >= 400:  # it goes into an error, and a proxy may repeat what it was sent
                 text = hidden(text, self._token)
-            return callback(base.Response(response.status, response.headers, text, bytes(body)))
+            return callback(base.Response(response.status, response.headers, text, body))
 
     def _session(self, blocking: bool) -> aiohttp.ClientSession:
         """A pool of connections, made in the running event loop; blocking queries have one of their own."""
