@@ -4,6 +4,7 @@ it is."""
 from collections.abc import Callable
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from support.hostile_cards import ALIKE, ERROR, HOSTILE, LONG, hostile_cards, long_card, write
 from support.processes import Fleet, WorkerProcess, wait_for
@@ -112,6 +113,13 @@ def test_an_escape_is_told_from_a_name_that_is_written_like_one(page: Page) -> N
     marks = page.locator("table.workers td.name .escape")
     assert "\\u202e" in marks.all_text_contents()
     assert all(mark.startswith("\\u") for mark in marks.all_text_contents())
+    page.get_by_label("Name", exact=True).fill("tw")
+    page.get_by_role("combobox", name="Go to worker").fill("tw")
+    page.keyboard.press("ArrowDown")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+        found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]}).response["violations"]
+        assert [one["id"] for one in found] == []
 
 
 def test_a_long_text_takes_no_room_from_other_columns(page: Page) -> None:

@@ -1,6 +1,7 @@
 """Large fleets: the page comes quickly, does not stutter, and stays usable."""
 
 import json
+import re
 from collections.abc import Callable
 
 import pytest
@@ -74,4 +75,9 @@ def test_a_large_fleet_is_shown_sorted_filtered_and_updated(
     expect(rows.last).to_contain_text("worker-1")
     expect(rows.last).to_have_attribute("aria-rowindex", str(count + 1))
     assert rows.count() < MOST_ROWS_IN_PAGE
+    page.get_by_role("combobox", name="Go to worker").fill("worker-10")  # of the many that begin so
+    expect(page.locator("#switch-list [role=option] bdi").first).to_have_text("worker-10")
+    expect(page.locator("#switch-list [role=option]").last).to_have_text(
+        re.compile(r"^and \d+ more$|^worker")
+    )
     assert sorted(page.evaluate("tasks"))[-3:][:1] <= [STUTTER_MS]  # two may be the machine's

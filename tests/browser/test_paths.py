@@ -225,6 +225,7 @@ def test_who_has_no_token_must_log_in_and_can_log_out(
     [cookie] = context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     assert page.evaluate("document.cookie") == ""
+    assert TOKEN not in page.content()
 
     # The ticket is good for the other worker, which has the same token.
     page.goto(two.url)

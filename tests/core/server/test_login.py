@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import secrets
 from collections.abc import AsyncIterator
 
 import httpx
@@ -131,6 +132,21 @@ async def test_a_form_of_another_page_is_refused(
         "requests from pages" if origin else "this is the way of browsers"
     )
     assert "set-cookie" not in answer.headers
+
+
+async def test_a_guess_is_compared_in_constant_time(
+    browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    compare = secrets.compare_digest
+
+    def spy(given: bytes, expected: bytes) -> bool:
+        compared.append((given, expected))
+        return compare(given, expected)
+
+    monkeypatch.setattr(secrets, "compare_digest", spy)
+    await log_in(browser, "wrong")
+    assert compared == [(b"wrong", TOKEN.encode())]
 
 
 async def test_guesses_are_slowed_down(browser: httpx.AsyncClient) -> None:

@@ -16,6 +16,7 @@ GUARDED = [
     "history",
     "api/v1/workers",
     "api/v1/identity",
+    "api/v1/history",
     "metrics",
     "openapi.json",
     "nowhere",
@@ -46,6 +47,7 @@ async def test_refuses_everything_but_probes_without_the_token(worker: Worker, p
 async def test_lets_everything_pass_with_the_token(worker: Worker, path: str) -> None:
     answer = await get(worker, path, Authorization=f"Bearer {TOKEN}")
     assert answer.status_code == (404 if path in ("nowhere", "healthz/x") else 200)
+    assert TOKEN not in answer.text
 
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
