@@ -14,8 +14,9 @@ from drakkar.settings import load_settings
 from drakkar.worker import Worker
 from support.log import RecordingLogger
 from support.mounts import passthrough, tmpfs, unmount
+from support.supervised import Job
 from support.waiting import until
-from support.workers import free_port, get, is_free, make_worker, other_tasks, rows
+from support.workers import free_port, get, is_free, make_worker, other_tasks, rows, settings
 
 NAMES = ["worker-1", "worker-2", "worker-3"]
 
@@ -42,6 +43,10 @@ def names_in(folder: Path) -> list[str]:
 def cards(folder: Path) -> list[str]:
     workers = folder / "fleet" / "workers"
     return names_in(workers) if workers.is_dir() else []
+
+
+def leases(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("**/leases/[a-z]*")]
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +103,31 @@ async def test_without_the_server_there_is_no_card(tmp_path: Path) -> None:
         assert worker.url is None
     assert [event for _, event, _ in log.lines] == ["fleet_registry_disabled_no_ui"]
     assert names_in(tmp_path) == []
+
+
+def leading_in(folder: Path, name: str, job: Job, log: RecordingLogger, **overrides: str) -> Worker:
+    values = settings("filesystem", worker_name=name, storage__dir=str(folder), **overrides)
+    return Worker(values, workers=[job.worker()], environ={}, logger=log)
+
+
+async def test_without_the_server_leases_are_those_of_the_configured_provider(tmp_path: Path) -> None:
+    """Rule 15 of leases: not those of the provider `none`, which is what such a worker has for cards."""
+    log = RecordingLogger()
+    async with leading_in(tmp_path, "worker-1", Job(), log, ui__enabled="false") as worker:
+        await until(lambda: list(worker.leader_for()) == ["gc"])
+        assert leases(tmp_path) == ["gc-leader"]
+
+
+async def test_while_the_folder_cannot_be_used_nothing_leads(tmp_path: Path) -> None:
+    """Rule 15 of leases: a registry that failed to start, and what takes its place, never changes them."""
+    log, job = RecordingLogger(), Job()
+    (tmp_path / "fleet").write_text("")
+    async with leading_in(tmp_path, "worker-1", job, log) as worker:
+        await until(lambda: len(log.named("lease_backend_start_failed")) >= 2)
+        assert job.starts == []
+        (tmp_path / "fleet").unlink()
+        await until(lambda: list(worker.leader_for()) == ["gc"])
+        assert leases(tmp_path) == ["gc-leader"]
 
 
 @pytest.mark.parametrize("kind", ["a file", "below a file", "a link to nowhere"])

@@ -109,7 +109,7 @@ async def test_build_is_called_for_every_run_and_gets_the_dependencies() -> None
 
 @virtual_time
 async def test_a_crash_gives_the_lease_away_before_the_wait() -> None:
-    """The worker died, the lease did not. Only this process crashes: another one does the work."""
+    """The worker died, the lease did not. Only this process crashes: another one does the work. Rule 10."""
     store, bad, good = memory(), Job(crashes), Job()
     async with Process([bad.worker()], store), Process([good.worker()], store, "worker-2"):
         await asyncio.sleep(0.3)
