@@ -62,6 +62,18 @@ async def test_three_workers_in_one_loop_see_each_other_online(script: Script) -
     assert script.workers() == []
 
 
+async def test_the_provider_learns_the_times_that_are_configured(script: Script) -> None:
+    async with make_worker(
+        "worker-1",
+        fleet__registry__offline_after_seconds="41",
+        fleet__registry__prune_after_seconds="4100",
+        fleet__registry__timeout_seconds="1.5",
+    ):
+        [ctx] = script.contexts
+
+    assert (ctx.offline_after_seconds, ctx.prune_after_seconds, ctx.timeout_seconds) == (41, 4100, 1.5)
+
+
 async def test_each_worker_has_metrics_of_its_own(script: Script) -> None:
     def errors(worker: Worker) -> float:
         value = worker.metrics.get_sample_value("drakkar_fleet_registry_errors_total", {"op": "publish"})

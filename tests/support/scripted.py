@@ -23,6 +23,8 @@ class Script:
 
     on: dict[str, Callable[[], Any]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    contexts: list[RegistryContext] = field(default_factory=list)
+    """What each start was given."""
 
     def workers(self) -> list[str]:
         """Whose cards the store holds."""
@@ -42,6 +44,7 @@ class ScriptedRegistry(MemoryRegistry):
         self._script = script
 
     async def start(self, ctx: RegistryContext) -> None:
+        self._script.contexts.append(ctx)
         await self._script.play("start")
         await super().start(ctx)
 
