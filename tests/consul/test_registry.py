@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -322,13 +321,6 @@ async def test_a_stop_ends_the_blocking_query(options: dict[str, object]) -> Non
     assert task is not None
     assert task.done()
     assert [each for each in asyncio.all_tasks() if each.get_name().startswith("drakkar consul")] == []
-
-
-async def test_a_forked_copy_is_refused(provider: ConsulRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-
-    with pytest.raises(RuntimeError, match="forked copy"):
-        await provider.publish(make_card(WORKER))
 
 
 async def test_a_half_that_was_not_started_says_so_and_can_be_stopped(options: dict[str, object]) -> None:

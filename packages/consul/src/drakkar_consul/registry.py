@@ -84,13 +84,13 @@ class ConsulRegistry:
         self._ages = Ages(min(prune_after, getattr(ctx, "offline_after_seconds", _STILL_SECONDS)))
         self._client.limit_seconds = 0.9 * getattr(ctx, "timeout_seconds", 5.0)
         self._logger = ctx.logger
-        self._pid = os.getpid()
         ttl_seconds = min(MAX_SESSION_SECONDS, max(MIN_SESSION_SECONDS, prune_after / 2))
         self._renew_after = ttl_seconds / 4
         name = f"drakkar card of {place_of(ctx.worker)[:200]}"
         self._session = Session(self._client, name, ttl_seconds, delete=True)
         self._watch = Watch(self._client, self._prefix, self._ages, self._clock, self._wait_seconds)
         self._watch.start()
+        self._pid = os.getpid()
 
     async def publish(self, card: dict[str, Any]) -> None:
         """Write the card, on this process's session.
@@ -144,9 +144,9 @@ class ConsulRegistry:
     async def stop(self) -> None:
         """Close the connections, without asking the agent. A card that was not withdrawn stays until the
         session runs out. May be called twice, and without `start`."""
-        if self._session is not None:
+        if os.getpid() == self._pid:  # else nothing was opened, or it is the parent's
             await self._watch.stop()
-        await self._client.close()
+            await self._client.close()
 
     async def _write(self, session: Session, key: str, data: bytes) -> None:
         """Each try names the change that it is to follow, so that it cannot come after a later one."""
