@@ -209,6 +209,46 @@ async def test_a_grant_that_replicas_do_not_confirm_is_given_back(
     assert replica.command("EXISTS", KEYS.lease(NAME)) == 1
 
 
+async def test_a_grant_is_not_told_while_a_release_of_it_may_still_arrive(
+    pair: tuple[RedisServer, RedisServer], make: MakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas did not confirm it, and the release that followed is held up in the network."""
+    master, replica = pair
+    quick = await make("worker-2", url=master.url, min_replicas=1, timeout_seconds=2.0)
+    await quick.release(NAME)  # from now on the server knows the script
+    with proxy_to(master.port) as proxy:
+        backend = await make(
+            "worker-1", url=f"redis://127.0.0.1:{proxy.port}", min_replicas=1, timeout_seconds=2.0
+        )
+        replica.process.freeze()
+        release = backend.release
+
+        async def held_up(name: str, token: int | None = None) -> None:
+            monkeypatch.undo()
+            proxy.set(Verb.DELAY_REQUESTS, 60)
+            await release(name, token)
+
+        monkeypatch.setattr(backend, "release", held_up)
+        with pytest.raises(TimeoutError):
+            await backend.acquire(NAME)
+        assert master.command("EXISTS", KEYS.lease(NAME)) == 1
+        replica.process.thaw()
+        monkeypatch.setattr(backend, "_client", quick._client)  # what is said from now on overtakes it
+        lease = await granted(backend, NAME, 5)
+        releases = released(master)
+
+        proxy.set(Verb.PASS)
+
+        await until(lambda: released(master) > releases)
+        assert (await backend.renew([lease])).kept == [lease]
+        monkeypatch.undo()
+
+
+def released(server: RedisServer) -> int:
+    """How many scripts it has run by their hash, as releases are."""
+    return int(server.command("INFO", "commandstats")["cmdstat_evalsha"]["calls"])
+
+
 async def test_a_lease_that_is_lost_is_told_though_replicas_do_not_answer(
     pair: tuple[RedisServer, RedisServer], make: MakeBackend
 ) -> None:

@@ -50,6 +50,10 @@ class RedisLeases:
         self._keys = Keys(self._settings.prefix)
         self._refused: dict[str, str] = {}
         self._highest = 0
+        self._given_back: dict[str, int] = {}
+        """Tokens of grants that were released here without an answer: a release that arrives late must not take
+        the lease from under a run."""
+
         self._ctx: LeaseContext | None = None
         self._pid = 0
         self._ttl_ms = 0
@@ -95,9 +99,15 @@ class RedisLeases:
                 self._saw(token)
             case _:
                 raise self._nonsense("an acquire")
-        if confirmed < replicas:
+        reason = f"{confirmed} of {replicas} replicas have the grant" if confirmed < replicas else ""
+        if int(token) == self._given_back.get(name):
+            reason = reason or "an earlier release of the grant may still arrive"
+        if reason:
+            self._given_back[name] = int(token)
             await self.release(name, int(token))
-            raise StoreError(f"{confirmed} of {replicas} replicas have the grant, so it was given back")
+            self._given_back.pop(name, None)
+            raise StoreError(f"{reason}, so it was given back")
+        self._given_back.pop(name, None)
         self._refused.pop(name, None)
         return Lease(name, ctx.holder, int(token), ctx.ttl_seconds)
 
