@@ -252,6 +252,33 @@ async def test_a_process_that_is_gone_leaves_nothing_but_the_base(
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
+async def test_a_token_that_comes_a_second_time_is_not_told_when_its_deletion_is_late(
+    backend: MakeBackend, etcd: Etcd, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await backend("worker-1"), await backend("worker-2")
+    old = await granted(two)
+    await refused(one)
+    await two.release("gc-leader", old.token)
+    etcd.put(f"{prefix}/lease-base", "1")
+    sent: list[tuple[Any, ...]] = []
+
+    async def held_up(*what: Any) -> None:
+        sent.append(what)
+        raise UnansweredError("held up in the network")
+
+    delete = one._claims._delete
+    monkeypatch.setattr(one._claims, "_delete", held_up)
+    with pytest.raises(UnansweredError):
+        await one.acquire("gc-leader")
+    monkeypatch.undo()
+
+    new = await granted(one)
+    await delete(*sent[0])
+
+    assert new.token > old.token
+    assert (await one.renew([new])).kept == [new]
+
+
 @pytest.mark.parametrize("base", [None, "1", "100"], ids=["deleted", "set back", "set back further on"])
 async def test_tokens_rise_when_their_base_is_tampered_with(
     backend: MakeBackend, etcd: Etcd, prefix: str, base: str | None

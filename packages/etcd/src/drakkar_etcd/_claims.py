@@ -135,7 +135,12 @@ class Claims:
                 self._wakeups.refused(name, revision_of(answer))
                 return Held(record.holder, record.ttl_seconds)
             if number(kv.get("lease")) == lease:  # the answer to an earlier try was lost
-                return self._grant(name, self._claim_of(name, kv, record))
+                claim = self._claim_of(name, kv, record)
+                if claim is self._claims.get(name) or claim.token > self.tokens.highest:
+                    return self._grant(name, claim)
+                # It may be one that `_try` would not have, and whose deletion is still on its way.
+                await self._delete(name, claim)
+                return None
         return await self._suspect(name, kv, answer)
 
     async def _suspect(self, name: str, kv: Json, answer: Json) -> Held | None:
