@@ -300,9 +300,10 @@ async def test_a_session_is_gone_when_the_servers_say_so_and_not_when_somebody_e
         assert await client.renew_session(session)
         await client.destroy_session(session)
         assert not await client.renew_session(session)
-    async with scripted(answer("404 Not Found", "no such page")) as agent, client_of(agent.port) as client:
-        with pytest.raises(ConsulError):
-            await client.renew_session(session)
+    for page in ("no such page", f"Cannot PUT /v1/session/renew/{session}"):
+        async with scripted(answer("404 Not Found", page)) as agent, client_of(agent.port) as client:
+            with pytest.raises(ConsulError):
+                await client.renew_session(session)
 
 
 async def test_a_transaction_tells_which_condition_did_not_hold(server: Consul, prefix: str) -> None:

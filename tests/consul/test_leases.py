@@ -530,3 +530,27 @@ async def test_tokens_rise_above_all_that_a_process_has_seen_when_the_base_was_s
     third = await granted(other)
 
     assert first.token < second.token < third.token
+
+
+async def test_a_token_that_comes_a_second_time_is_not_told_when_its_unlocking_is_late(
+    server: Consul, options: dict[str, object], other: ConsulLeases, prefix: str
+) -> None:
+    first = await granted(other)
+    async with stale_reads(server.port) as network:
+        address = f"127.0.0.1:{network.port}"
+        async with backend_of(options, address=address, timeout_seconds=2) as backend:
+            assert isinstance(await backend.acquire(NAME), Held)
+            await backend.list()
+            await other.release(NAME, first.token)
+            server.put(f"{prefix}/token-base", "5")
+            network.hold_up(b'"unlock"')
+            with pytest.raises(ConsulError, match="did not answer"):
+                await backend.acquire(NAME)
+            assert network.held_up.is_set()
+
+            second = await granted(backend)
+            await network.deliver()
+
+            assert second.token > first.token
+            assert (await backend.renew([second])).kept == [second]
+            await backend.release(NAME, second.token)

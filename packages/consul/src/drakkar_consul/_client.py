@@ -148,8 +148,9 @@ class ConsulClient:
                 lambda: self._session.renew(session), _nothing, right=MAY_MAKE_SESSIONS, again=True
             )
         except _NotFoundError as error:
-            # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases.
-            if session in str(error):
+            # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases, not even
+            # one that repeats the path.
+            if session in str(error) and f"/{session}" not in str(error):
                 return False
             raise
         return True

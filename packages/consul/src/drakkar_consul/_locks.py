@@ -75,15 +75,19 @@ class Locks:
                 entry = await self._make(key)
             if entry is None or entry.session not in (None, session):
                 continue  # it was changed meanwhile, or our session was lost
-            if entry.session is None:
-                highest = self._base.highest  # before it is sent: answers may come out of order
-                if (entry := await self._lock(entry, session, record)) is None:
-                    continue
-                if await self._base.token(entry.index) <= highest:
-                    # The servers were set back to an earlier state, and this token comes a second time.
-                    await self._unlock(key, entry.index)
+            highest = self._base.highest  # before it is sent: answers may come out of order
+            is_new = entry.session is None
+            if entry.session is None and (entry := await self._lock(entry, session, record)) is None:
+                continue
+            grant = self.grants.get(key)
+            is_known = grant is not None and grant.index == entry.index
+            if not is_known and await self._base.token(entry.index) <= highest:
+                # The servers were set back to an earlier state, and this token comes a second time; or it may
+                # be one of that kind, of an earlier try, whose unlocking is still on its way.
+                await self._unlock(key, entry.index)
+                if is_new:
                     await self._base.begin_anew()
-                    continue
+                continue
             return await self._granted(entry)
         raise self._busy(key)
 
