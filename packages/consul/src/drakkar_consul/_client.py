@@ -148,8 +148,8 @@ class ConsulClient:
                 lambda: self._session.renew(session), _nothing, right=MAY_MAKE_SESSIONS, again=True
             )
         except _NotFoundError as error:
-            # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases, not even
-            # one that repeats the path.
+            # A 404 of anybody else on the way, who knows nothing of sessions, must not end our leases. It may
+            # repeat the path.
             if session in str(error) and f"/{session}" not in str(error):
                 return False
             raise

@@ -51,8 +51,8 @@ class RedisLeases:
         self._refused: dict[str, str] = {}
         self._highest = 0
         self._given_back: dict[str, int] = {}
-        """Tokens of grants that were released here without an answer: a release that arrives late must not take
-        the lease from under a run."""
+        """Tokens of grants that were released here without an answer: a late release must not take the lease
+        from under a run."""
 
         self._ctx: LeaseContext | None = None
         self._pid = 0
