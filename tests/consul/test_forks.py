@@ -27,7 +27,8 @@ async def test_a_forked_copy_leaves_card_lease_and_sessions_alone(
 ) -> None:
     provider, backend, other = ConsulRegistry(options), ConsulLeases(options), ConsulLeases(options)
     await provider.start(make_card_context("worker-1"))
-    await backend.start(make_context("worker-1", ttl_seconds=TTL))
+    ctx = make_context("worker-1", ttl_seconds=TTL)
+    await backend.start(ctx)
     await other.start(make_context("worker-2", ttl_seconds=TTL))
     card = make_card("worker-1")
     await provider.publish(card)
@@ -45,6 +46,7 @@ async def test_a_forked_copy_leaves_card_lease_and_sessions_alone(
             provider.publish(card),
             provider.list(),
             provider.withdraw("worker-1", card["instance"]),
+            backend.start(ctx),
             backend.acquire(NAME),
             backend.renew([lease]),
             backend.release(NAME),

@@ -116,11 +116,13 @@ async def child(script: str, *arguments: object, prefix: tuple[str, ...] = ()) -
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
+    started = Child(process)
     try:
-        yield Child(process)
+        yield started
     finally:
         if process.returncode is None:
             process.kill()
+        started.leave()
         with suppress(TimeoutError):  # it cannot die while the kernel waits for a folder that hangs
             async with asyncio.timeout(5):
                 await process.wait()
@@ -141,6 +143,11 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         await self._process.stdin.drain()
+
+    def leave(self) -> None:
+        """Let whoever still reads read to the end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     async def status(self, limit_seconds: float = 60) -> int:
         """Wait for its end."""

@@ -1,14 +1,17 @@
 """Real processes on one folder: killed, stopped, with wrong clocks, forked."""
 
 import asyncio
-import os
 import signal
 from pathlib import Path
 
 import pytest
 from drakkar_filesystem._holders import read_boot_id
+from support.folders import child
+from support.forks import in_a_fork
 from support.lease_folders import NAME, LeaseFolder, boottime, granted, refused, wanting
+from support.lease_folders import TTL as FLEET_TTL
 from support.mounts import passthrough
+from support.waiting import until
 
 TTL = 2.0
 
@@ -139,70 +142,93 @@ async def test_the_clock_of_the_file_server_decides_nothing(tmp_path: Path, shif
                 assert taken == token + 1
 
 
-async def test_a_child_that_outlives_its_parent_delays_the_proof_and_no_more(
-    fleet: LeaseFolder,
+HOLDER = """
+import asyncio, os, subprocess, sys
+from drakkar.leases.testkit import make_context
+from drakkar_filesystem.leases import FilesystemLeases
+
+async def main(folder, ttl_seconds, how):
+    backend = FilesystemLeases({"dir": folder})
+    await backend.start(make_context("worker-1", ttl_seconds=float(ttl_seconds)))
+    lease = await backend.acquire("gc")
+    if how == "program":
+        subprocess.Popen(["cat"], close_fds=False)
+    elif os.fork() == 0:
+        while data := os.read(0, 100):
+            os.write(1, data)
+        os._exit(0)
+    print(lease.token, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "program"])
+async def test_a_copy_that_outlives_its_parent_delays_the_proof_until_the_ttl_and_a_program_does_not(
+    fleet: LeaseFolder, how: str
 ) -> None:
-    """It has inherited the lock. Nobody is taken for dead who is not; the ttl goes on counting."""
-    first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
-    token = (await granted(first)).token
-    await refused(second)
-    mine = first._candidate._holders._file
-    inherited = os.dup(mine)  # what a fork does
-    with (fleet.path / "other").open("w") as other:
-        os.dup2(other.fileno(), mine)  # and the end of its parent
+    """A copy has inherited the lock, a program has not. Nobody is taken for dead who is not."""
+    second = await fleet.start("worker-2")
+    async with child(HOLDER, fleet.path, FLEET_TTL, how) as first:
+        token = int(await first.line())
+        await refused(second)
+        first._process.kill()
+        await until(lambda: first._process.returncode is not None)
 
-    await refused(second)
-    os.close(inherited)
+        if how == "fork":
+            fleet.clock.now += FLEET_TTL - 1
+            assert await second.wait([NAME], 1) == frozenset()
+            assert (await refused(second)).retry_after_seconds == 1
+            fleet.clock.now += 1
+        assert await second.wait([NAME], 60) == {NAME}
+        assert (await granted(second)).token == token + 1
 
-    assert (await granted(second)).token == token + 1
+        await first.answer("it lives")
+        assert await first.line() == "it lives"
+        first.leave()
+        assert await first.line() == ""
 
 
-async def test_a_forked_child_has_nothing_of_its_parent(fleet: LeaseFolder) -> None:
+async def test_a_forked_copy_leaves_lease_file_and_notices_alone(fleet: LeaseFolder) -> None:
     """The trial "Two candidates with the same identity": one process forked into two after it started."""
-    first = await fleet.start()
+    first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
     lease = await granted(first)
+    await granted(second, "gc-2")
+    await refused(first, "gc-2")
+    assert await first.wait(["gc-2"], 0) == frozenset()
 
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        told = []
+    async def use_and_stop() -> None:
         for call in (
+            first.start(first._context()),
             first.acquire(NAME),
             first.renew([lease]),
             first.release(NAME, lease.token),
             first.wait([NAME], 1),
             first.list(),
         ):
-            try:
-                call.send(None)  # there is no loop here, and none is needed for a refusal
-            except RuntimeError as error:
-                told.append("forked" in str(error))
-            except BaseException:  # noqa: BLE001
-                told.append(False)
-        os.write(writer, b"1" if told == [True] * 5 else repr(told).encode())
-        os._exit(0)
-    os.close(writer)
-    assert os.read(reader, 100) == b"1"
-    os.close(reader)
-    os.waitpid(child, 0)  # noqa: ASYNC222  it ends at once
+            with pytest.raises(RuntimeError, match="forked copy"):
+                await call
+        await first.stop()
 
-    assert (await first.renew([lease])).kept == [lease]
-    assert (await granted(first)) == lease
+    in_a_fork(use_and_stop)
 
-
-async def test_stopping_a_forked_copy_leaves_the_file_of_its_parent_alone(fleet: LeaseFolder) -> None:
-    first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
-    await granted(first)
-    child = os.fork()
-    if child == 0:
-        try:
-            first.stop().send(None)
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)  # noqa: ASYNC222  it ends at once
-
-    await refused(second)
     assert (fleet.leases / ".holders" / "worker-1-1").exists()
+    await refused(second)
+    assert (await first.renew([lease])).kept == [lease]
+    assert await granted(first) == lease
+    await second.release("gc-2")
+    await until(lambda: "gc-2" in first._notices.dirty)  # as the kernel tells
+
+
+async def test_stopping_a_forked_copy_that_holds_nothing_deletes_no_file(fleet: LeaseFolder) -> None:
+    first, second = await fleet.start("worker-1"), await fleet.start("worker-2")
+
+    in_a_fork(first.stop)
+
+    assert (fleet.leases / ".holders" / "worker-1-1").exists()
+    await granted(first)
+    await refused(second)
 
 
 def test_this_host_has_a_boot_id() -> None:

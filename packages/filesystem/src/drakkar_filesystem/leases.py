@@ -191,12 +191,13 @@ class FilesystemLeases:
     async def stop(self) -> None:
         """Let the threads go without waiting for them; leases that were not given back stay until the process
         ends, or run out. May be called twice, and without `start`."""
+        if os.getpid() != self._pid:
+            return  # there are no threads, or they are the parent's
         await self._notices.stop()
         try:
-            if self._ctx is not None and os.getpid() == self._pid:
-                with suppress(OSError, RuntimeError):  # then its file stays behind, which costs nothing
-                    await self._call(self._renewing, self._candidate.leave)
-                self._holders.keep()
+            with suppress(OSError, RuntimeError):  # then its file stays behind, which costs nothing
+                await self._call(self._renewing, self._candidate.leave)
+            self._holders.keep()
         finally:
             self._renewing.close()
             self._looking.close()

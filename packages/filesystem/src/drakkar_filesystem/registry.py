@@ -8,6 +8,7 @@ This is the side on the event loop: time limits and log lines. What touches the 
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
@@ -49,6 +50,7 @@ class FilesystemRegistry:
         self._thread = FileThread("drakkar-filesystem")
         self._limit_seconds = 0.0
         self._cards: Cards | None = None
+        self._pid = 0
         self._logger: EventLogger
         self._worker = ""
         self._named: set[str] = set()
@@ -69,6 +71,7 @@ class FilesystemRegistry:
         self._cards = Cards(
             self._folder, ctx.worker, ctx.instance, prune_after_seconds=prune_after, clock=self._clock
         )
+        self._pid = os.getpid()
         self._thread.start()
         if not self._settings.explicit:
             return
@@ -115,12 +118,15 @@ class FilesystemRegistry:
 
     async def stop(self) -> None:
         """Let the thread go, without waiting for it. May be called twice, and without `start`."""
-        self._thread.close()
+        if os.getpid() == self._pid:  # else there is no thread, or it is the parent's
+            self._thread.close()
 
     async def _call(self, work: Callable[[Cards, Proceed], T]) -> T:
         cards = self._cards
         if cards is None:
             raise RuntimeError("the provider has not been started")
+        if os.getpid() != self._pid:
+            raise RuntimeError("a forked copy of a process is not the worker that it was")
         limit = asyncio.timeout(self._limit_seconds)
         try:
             async with limit:
