@@ -266,8 +266,9 @@ async def test_a_token_that_comes_a_second_time_is_not_told_when_its_deletion_is
         sent.append(what)
         raise UnansweredError("held up in the network")
 
-    delete = one._claims._delete
-    monkeypatch.setattr(one._claims, "_delete", held_up)
+    claims: Any = one._claims
+    delete = claims._delete
+    monkeypatch.setattr(claims, "_delete", held_up)
     with pytest.raises(UnansweredError):
         await one.acquire("gc-leader")
     monkeypatch.undo()
