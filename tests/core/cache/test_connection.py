@@ -8,11 +8,12 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import h11
 import pytest
 from drakkar.cache import connection
 from drakkar.cache.connection import PeerConnection
@@ -122,6 +123,48 @@ async def test_the_path_of_an_address_is_kept(path: str, target: str) -> None:
         peer.close()
     [asked] = server.requests
     assert asked.startswith(f"GET {target} HTTP/1.1\r\nHost: {server.url[7:-1]}\r\n")
+
+
+async def test_others_have_their_turn_between_two_heads() -> None:
+    """A peer may say `103 Early Hints` without end, and each time with as many headers as there may be."""
+    hint = b"HTTP/1.1 103 Early Hints\r\n" + b"a:b\r\n" * 100 + b"\r\n"
+    turns = 0
+    seen = []
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def answer(send: Callable[[bytes], None]) -> None:
+        send(hint * 100)
+        EMPTY(send)
+
+    with serving(answer) as server:
+        peer = PeerConnection(server.url, no_tls)
+        following = peer._next
+
+        async def next_event() -> Any:
+            event = await following()
+            seen.append(turns)
+            return event
+
+        peer._next = next_event  # type: ignore[method-assign]
+        others = asyncio.create_task(take_turns())
+        assert (await peer.ask("q"))[0] == 200
+        others.cancel()
+        peer.close()
+    assert len(set(seen)) == len(seen) == 101
+
+
+async def test_a_head_that_takes_long_to_read_is_refused() -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 12_000 + b"\r\n"
+    with serving(lambda send: send(head)) as server:
+        peer = PeerConnection(server.url, no_tls)
+        with pytest.raises(h11.RemoteProtocolError):
+            await peer.ask("q")
+        peer.close()
 
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'x' * 64}.example/", "http://127.0.0.1:0/"])

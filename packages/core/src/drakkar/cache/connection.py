@@ -28,8 +28,10 @@ _HEADERS: Final = (
     ("User-Agent", "drakkar"),
 )
 _PORTS: Final = {"http": 80, "https": 443}
-_READ_BYTES: Final = 64 * 1024
-_MAX_HEAD_BYTES: Final = 64 * 1024
+_READ_BYTES: Final = 8 * 1024
+_MAX_HEAD_BYTES: Final = 16 * 1024
+"""With what is read at once on top: of headers of three bytes it is taken apart in some ten milliseconds."""
+
 _IDLE_SECONDS: Final = 4.0
 """Shorter than servers keep idle connections, or a request would now and then meet one that is closing."""
 
@@ -79,6 +81,7 @@ class PeerConnection:
                 return event.status_code, dict(event.headers)
             if not isinstance(event, h11.InformationalResponse):
                 raise ConnectionError("the peer has closed the connection")
+            await asyncio.sleep(0)  # there may be ever more of them, each as long as a head may be
 
     async def piece(self) -> bytes:
         """More of the body; nothing at its end. Raises as `ask`."""
