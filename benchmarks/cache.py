@@ -18,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from drakkar.cache.cache import MANY_CHANGES
 from drakkar.cache.exchange import Exchange, ExchangeTiming
@@ -33,6 +34,7 @@ from drakkar.settings import load_settings
 from drakkar.telemetry.metrics import ExchangeMetrics
 from drakkar.worker import Worker
 from prometheus_client import CollectorRegistry
+from support.stalls import Stalls
 
 VALUE = {"usd": 1.0834, "at": "2026-10-13T09:40:11Z", "tags": ["a", "b", "größe"], "open": True}
 CALLS = 200_000
@@ -44,28 +46,6 @@ class Quiet:
     def info(self, event: str, **fields: Any) -> None: ...
 
     debug = warning = error = info
-
-
-class Stalls:
-    """By how much the event loop was late at most, in milliseconds."""
-
-    def __init__(self) -> None:
-        self.worst_ms = 0.0
-
-    async def _tick(self) -> None:
-        while True:
-            began = time.perf_counter()
-            await asyncio.sleep(0.001)
-            self.worst_ms = max(self.worst_ms, MS * (time.perf_counter() - began - 0.001))
-
-    @asynccontextmanager
-    async def looked_for(self) -> AsyncIterator[None]:
-        ticker = asyncio.create_task(self._tick())
-        try:
-            yield
-        finally:
-            ticker.cancel()
-            await asyncio.wait({ticker})
 
 
 def make_service(folder: Path, worker: str = "worker-1", max_entries: int = 1_000_000) -> CacheService:

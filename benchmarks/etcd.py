@@ -20,8 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,34 +33,13 @@ from drakkar.leases.testkit import make_context
 from drakkar_etcd.leases import EtcdLeases
 from drakkar_etcd.registry import EtcdRegistry
 from support.etcd_servers import Etcd, single
+from support.stalls import Stalls
 from tooz import coordination
 
 MS = 1000
 TTL_SECONDS = 600
 AT_ONCE = 16
 GROUP = b"fleet"
-
-
-class Stalls:
-    """By how much the event loop was late at most, in milliseconds."""
-
-    def __init__(self) -> None:
-        self.worst_ms = 0.0
-
-    async def _tick(self) -> None:
-        while True:
-            began = time.perf_counter()
-            await asyncio.sleep(0.001)
-            self.worst_ms = max(self.worst_ms, MS * (time.perf_counter() - began - 0.001))
-
-    @asynccontextmanager
-    async def looked_for(self) -> AsyncIterator[None]:
-        ticker = asyncio.create_task(self._tick())
-        try:
-            yield
-        finally:
-            ticker.cancel()
-            await asyncio.wait({ticker})
 
 
 class Bench:

@@ -20,6 +20,7 @@ import json
 import logging
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -29,6 +30,8 @@ from pathlib import Path
 from socket import create_server
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
 import redis
 from drakkar.fleet.testkit import make_card
 from drakkar.fleet.testkit import make_context as make_card_context
@@ -36,6 +39,7 @@ from drakkar.leases.backend import Held, Lease
 from drakkar.leases.testkit import make_context
 from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
+from support.stalls import Stalls
 from tooz import coordination
 
 MS = 1000.0
@@ -105,22 +109,12 @@ async def async_clock(call: Callable[[], Awaitable[object]], rounds: int) -> flo
 
 async def longest_stall(call: Callable[[], Awaitable[object]], rounds: int) -> float:
     """In milliseconds."""
-    longest = 0.0
-    loop = asyncio.get_running_loop()
-
-    async def tick() -> None:
-        nonlocal longest
-        while True:
-            began = loop.time()
-            await asyncio.sleep(0.001)
-            longest = max(longest, loop.time() - began - 0.001)
-
-    ticking = asyncio.create_task(tick())
-    for _ in range(rounds):
-        await call()
-        await asyncio.sleep(0.003)
-    ticking.cancel()
-    return MS * longest
+    stalls = Stalls()
+    async with stalls.looked_for():
+        for _ in range(rounds):
+            await call()
+            await asyncio.sleep(0.003)
+    return stalls.worst_ms
 
 
 async def acquired(backend: RedisLeases, name: str) -> Lease:
