@@ -3,6 +3,7 @@
 import pytest
 from drakkar.fleet.testkit import make_card
 from drakkar.leases.backend import Held, Lease
+from drakkar.leases.testkit import make_context
 from support.etcd_servers import Etcd
 from support.etcd_workers import MakeBackend, MakeRegistry
 from support.forks import in_a_fork
@@ -31,6 +32,7 @@ async def test_a_forked_copy_leaves_card_lease_and_connections_alone(
             provider.publish(card),
             provider.list(),
             provider.withdraw("worker-1", card["instance"]),
+            leases.start(make_context("worker-1")),
             leases.acquire(NAME),
             leases.renew([lease]),
             leases.release(NAME),

@@ -37,6 +37,7 @@ async def test_a_forked_copy_leaves_card_lease_and_connections_alone(server: Red
             provider.publish(card),
             provider.list(),
             provider.withdraw("worker-1", card["instance"]),
+            backend.start(make_context("worker-1")),
             backend.acquire(NAME),
             backend.renew([lease]),
             backend.release(NAME),

@@ -65,7 +65,7 @@ class EtcdLeases:
             self._session = Session(self._client, guard, ctx.holder, ctx.ttl_seconds, self._clock)
             self._wakeups = WakeUps(self._client, Folder(f"{prefix}/leases/"))
             self._claims = Claims(self._client, prefix, ctx.holder, self._session, self._wakeups, self._clock)
-        await self._bounded(self._prepare(self._claims))
+        await self._bounded(self._prepare(self._started()))
         if self._session.ttl_seconds > ctx.ttl_seconds:
             ctx.logger.info("lease_ttl_raised", asked=ctx.ttl_seconds, granted=self._session.ttl_seconds)
 

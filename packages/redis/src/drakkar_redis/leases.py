@@ -74,6 +74,7 @@ class RedisLeases:
             self._limit_seconds = SHARE_OF_LIMIT * ctx.timeout_seconds
             self._client = RedisClient(self._settings, self._limit_seconds)
             self._wakeups = WakeUps(self._client.listen, self._keys.released, ctx.logger)
+        self._context()  # not in a forked copy
         try:
             await self._client.check(_rights.LEASES, LIST, [self._keys.names], [self._keys.lease_prefix])
         except ValueError as error:
