@@ -231,6 +231,51 @@ async def test_certificates_are_checked(tmp_path: Path, name: str) -> None:
     server.close()
 
 
+async def test_what_comes_before_the_handshake_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is on the way can send it, without any certificate."""
+    authority = Authority(tmp_path)
+    certificate = authority.issue("127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.cert_file, certificate.key_file)
+    has_sent = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        taken, _ = listener.accept()
+        taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+        has_sent.set()
+        with suppress(OSError), context.wrap_socket(taken, server_side=True) as secured:
+            secured.recv(65536)
+            secured.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue")
+            secured.recv(1)
+
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def takes_a_while(*arguments: Any, **options: Any) -> Any:
+        made = await connect(*arguments, **options)
+        await until(has_sent.is_set)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return made
+
+    async def trust() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(authority.ca_file))
+
+    monkeypatch.setattr(loop, "create_connection", takes_a_while)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener], daemon=True)
+        thread.start()
+        peer = PeerConnection(f"https://127.0.0.1:{listener.getsockname()[1]}/", trust)
+        with suppress(ssl.SSLError):  # to refuse it all is as good
+            assert (await peer.ask("q"))[0] == 200
+            assert await peer.piece() == b"true"
+        peer.close()
+        await asyncio.to_thread(thread.join, 10)
+        assert not thread.is_alive()
+
+
 HANGING_NAMES = """
 import asyncio, socket, sys, threading
 from pathlib import Path

@@ -106,12 +106,23 @@ class PeerConnection:
         self.close()
         tls = await self._tls() if self._url.scheme == "https" else None
         sock = await _connect(host, self._url.port or _PORTS[self._url.scheme])
-        self._reader, self._writer = await asyncio.open_connection(sock=sock)
-        self._transport = self._writer.transport  # stays under that of TLS, which there is after a handshake
-        if tls is not None:
-            await self._writer.start_tls(tls, server_hostname=host)
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        if tls is None:
+            self._transport, _ = await loop.create_connection(lambda: protocol, sock=sock)
+            writer = asyncio.StreamWriter(self._transport, protocol, reader, loop)
+        else:
+            # What comes before the handshake is dropped: it is from anybody, and must not become an answer.
+            self._transport, _ = await loop.create_connection(asyncio.Protocol, sock=sock)
+            transport = await loop.start_tls(self._transport, protocol, tls, server_hostname=host)
+            if transport is None:
+                raise ConnectionError("the connection was closed in the handshake")
+            protocol.connection_made(transport)
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        self._reader, self._writer = reader, writer
         self._http = h11.Connection(h11.CLIENT, _MAX_HEAD_BYTES)
-        return self._writer
+        return writer
 
     def _may_go_on(self) -> bool:
         idle = asyncio.get_running_loop().time() - self._used_at
