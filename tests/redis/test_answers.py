@@ -12,10 +12,11 @@ from drakkar.leases.testkit import make_context
 from drakkar_redis._errors import StoreError
 from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
+from support.waiting import until
 
 Reply = Callable[[list[bytes]], bytes]
 NAME = "gc-leader"
-ANSWERED = (b"EVAL", b"EVALSHA", b"SENTINEL", b"CLUSTER")
+ANSWERED = (b"EVAL", b"EVALSHA", b"SENTINEL", b"CLUSTER", b"SUBSCRIBE")
 
 
 def bulk(text: bytes) -> bytes:
@@ -188,6 +189,24 @@ async def test_the_answer_to_another_call_is_not_taken_for_that_to_this_one() ->
 
         with pytest.raises(StoreError, match="something else than was asked"):
             await backend.acquire("gc-2")
+
+
+@pytest.mark.parametrize("nonsense", [b":1\r\n", b":one\r\n", b"*1\r\n$7\r\nmessage\r\n"])
+async def test_a_connection_that_tells_nonsense_is_made_anew(nonsense: bytes) -> None:
+    subscribed = 0
+
+    def reply(command: list[bytes]) -> bytes:
+        nonlocal subscribed
+        if command[0] != b"SUBSCRIBE":
+            return behind_what_was_asked(b"*1\r\n*2\r\n$1\r\n5\r\n:20000\r\n")(command)  # held by another
+        subscribed += 1
+        return b"*3\r\n" + bulk(b"subscribe") + bulk(command[1]) + b":1\r\n" + nonsense
+
+    async with backend_at(reply) as backend:
+        waiting = asyncio.create_task(backend.wait([NAME], 60))
+        await until(lambda: subscribed > 1)
+        waiting.cancel()
+        await asyncio.wait({waiting})
 
 
 NO_PLACES = [b":1\r\n", b"*1\r\n:1\r\n", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n", b"*2\r\n*0\r\n*0\r\n"]

@@ -149,7 +149,7 @@ class RedisClient:
                     subscribed()
                 elif message["type"] == "message":
                     heard(message["data"])
-        except (RedisError, OSError) as error:
+        except (RedisError, OSError, ValueError, TypeError, LookupError) as error:  # the last: of nonsense
             raise told(error, address, self._settings) from None
         finally:
             try:
