@@ -222,6 +222,20 @@ async def test_what_does_not_show_the_record_keeps_nothing(
     assert await kept(one, lease) == []
 
 
+@pytest.mark.parametrize("change", [lambda _: {}, lambda _: {"ok": True}])
+async def test_an_answer_of_nobody_loses_no_lease_and_gives_none_back(
+    change: Change, mangled: tuple[Mangler, EtcdLeases]
+) -> None:
+    mangler, one = mangled
+    lease = await one.acquire(NAME)
+    assert isinstance(lease, Lease)
+    mangler.changes |= {RANGE: change, TXN: change}
+
+    for call in (one.renew([lease]), one.release(NAME, lease.token), one.release(NAME), one.list()):
+        with pytest.raises(UnansweredError):
+            await call
+
+
 async def kept(backend: EtcdLeases, lease: Lease) -> list[Lease]:
     try:
         return list((await backend.renew([lease])).kept)

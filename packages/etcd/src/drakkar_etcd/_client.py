@@ -122,10 +122,14 @@ class EtcdClient:
         `repeat` allows to ask the next endpoint although the first may have done what it was asked for, or
         may still do it.
 
-        Raises `EtcdError` for a refusal, `UnansweredError` when no endpoint answered.
+        Raises `EtcdError` for a refusal, `UnansweredError` when no endpoint answered, or something else did.
         """
         data = json.dumps(request).encode()
-        return await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
+        answer = await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
+        # What is empty is left out: otherwise `{}` would say that there is no record, or that one is gone.
+        if "header" not in answer and "result" not in answer:
+            raise UnansweredError(f"{self.endpoint} did not answer {method} like an etcd")
+        return answer
 
     async def log_in(self) -> None:
         """Log in if there is a user to log in as. Raises as `call` does."""
