@@ -231,6 +231,24 @@ async def test_certificates_are_checked(tmp_path: Path, name: str) -> None:
     server.close()
 
 
+async def test_names_are_resolved_again_once_the_system_has_threads_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with serving(EMPTY) as server:
+        url = server.url.replace("127.0.0.1", "localhost")
+        with monkeypatch.context() as lacking:
+            lacking.setattr(threading.Thread, "start", fails)
+            for _ in range(100):
+                with pytest.raises(RuntimeError, match="new thread"):
+                    await PeerConnection(url, no_tls).ask("q")
+        peer = PeerConnection(url, no_tls)
+        assert (await peer.ask("q"))[0] == 200
+        peer.close()
+
+
 async def test_what_comes_before_the_handshake_is_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

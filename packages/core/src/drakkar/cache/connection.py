@@ -172,7 +172,11 @@ async def _addresses(host: str, port: int) -> list[Any]:
         pass  # a name
     if not _lookups.acquire(blocking=False):
         raise OSError("too many names are being resolved, and none is answered")
-    thread = CacheThread()
+    try:
+        thread = CacheThread()
+    except RuntimeError:  # the system has no more of them
+        _lookups.release()
+        raise
     try:
         return await thread.run(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     finally:
