@@ -231,6 +231,30 @@ async def test_certificates_are_checked(tmp_path: Path, name: str) -> None:
     server.close()
 
 
+async def test_what_was_sent_too_much_is_not_the_next_answer() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left.add(writer)
+        with suppress(EOFError, OSError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                asked = head.split(b" ")[1]
+                writer.write(2 * (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(asked), asked)))
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        left.discard(writer)
+
+    left = set[asyncio.StreamWriter]()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        peer = PeerConnection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", no_tls)
+        for number in range(3):
+            await peer.ask(f"{number}")
+            assert await peer.piece() == f"/?{number}".encode()
+            assert await peer.piece() == b""
+        peer.close()
+        await until(lambda: not left)
+
+
 async def test_names_are_resolved_again_once_the_system_has_threads_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

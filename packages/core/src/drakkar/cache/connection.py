@@ -127,8 +127,9 @@ class PeerConnection:
     def _may_go_on(self) -> bool:
         idle = asyncio.get_running_loop().time() - self._used_at
         whole = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        too_much, _ = self._http.trailing_data  # nobody asked for it: it must not answer what comes next
         reader = self._reader
-        return whole and idle < _IDLE_SECONDS and reader is not None and not reader.at_eof()
+        return whole and not too_much and idle < _IDLE_SECONDS and reader is not None and not reader.at_eof()
 
     async def _next(self) -> Any:
         self._events += 1
