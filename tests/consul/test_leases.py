@@ -112,10 +112,11 @@ async def test_renewing_takes_two_requests_however_many_there_are(
     assert [line[:18] for line in sent] == ["PUT /v1/session/re", "GET /v1/kv/fleet-" + sent[1][17]]
 
 
-async def test_a_refusal_takes_one_request(
+async def test_a_refusal_takes_one_request_once_there_is_a_session(
     backend: ConsulLeases, other: ConsulLeases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = await granted(backend)
+    await other.acquire(NAME)
     sent = counted(other, monkeypatch)
 
     answer = await other.acquire(NAME)

@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from drakkar.fleet.testkit import make_card
@@ -102,6 +102,37 @@ async def test_what_is_missing_is_told_as_the_rule_that_a_policy_lacks(
     said = f"{server.address} refused the token: Permission denied; fleet.registry.consul.token needs "
     assert str(refused.value) == said + right
     assert str(lease_refused.value) == said + lease_right
+
+
+@pytest.mark.parametrize("rules", [SESSIONS, READ + SESSIONS], ids=["none", "read"])
+async def test_a_session_that_could_hold_no_card_ends_with_its_worker(server: Consul, rules: str) -> None:
+    def ours() -> list[str]:
+        return [each["ID"] for each in server.sessions() if each["Name"] == "drakkar card of worker-1"]
+
+    before = ours()
+    card = make_card(WORKER)
+    async with halves(server, made(server, rules)) as (_, provider):
+        for _ in range(3):
+            with pytest.raises(ForbiddenError):
+                await provider.publish(card)
+        assert len(ours()) == len(before) + 1
+        with suppress(ForbiddenError):
+            await provider.withdraw(WORKER, card["instance"])
+
+    assert ours() == before
+
+
+async def test_who_may_make_no_session_is_told_so_while_another_process_leads(server: Consul) -> None:
+    async with halves(server, made(server, WRITE + SESSIONS)) as (leader, _):
+        await leader.start(make_context("worker-2"))
+        lease = await leader.acquire("gc-leader")
+        assert isinstance(lease, Lease)
+        async with halves(server, made(server, WRITE)) as (backend, _):
+            await backend.start(make_context(WORKER))
+            for _ in range(2):
+                with pytest.raises(ForbiddenError, match="session_prefix"):
+                    await backend.acquire("gc-leader")
+        await leader.release("gc-leader", lease.token)
 
 
 async def test_without_a_token_it_is_not_told_that_one_was_refused(server: Consul) -> None:

@@ -69,6 +69,8 @@ class Locks:
             entry = await self._client.get(key, exact=key in self._attempts)
             if entry is not None and entry.session not in (None, self._session.id):
                 self._attempts.pop(key, None)  # none of them finds what it is to follow
+                if self._session.id is None:  # else a token without the right to one would look well until
+                    await self._session.fresh(asked_at)  # the lease is free, and then nobody leads
                 return entry
             session = await self._session.fresh(asked_at)
             if entry is None:

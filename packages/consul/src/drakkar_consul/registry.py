@@ -11,7 +11,7 @@ themselves.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
@@ -126,18 +126,13 @@ class ConsulRegistry:
         session = self._started()
         key = self._key(worker)
         async with self._asking():
-            for _ in range(_TRIES):
-                entry = await self._client.get(key)
-                if entry is None or instance_in(entry.value) != instance:
-                    break
-                try:
-                    await self._client.transact(keys.delete(key, entry.index))
-                    break
-                except ConflictError:
-                    continue  # somebody wrote it meanwhile: look again whose it is
-            else:
-                raise ConsulError(f"{self._client.address}: the card changes all the time")
-            self._own.pop(key, None)
+            try:
+                await self._delete(key, instance)
+                self._own.pop(key, None)
+            except ForbiddenError:
+                if not self._own:  # a session that could never hold a card would stay for a day
+                    await session.destroy()
+                raise
             if not self._own:  # and with it ends what a publish on its way could still hang a card on
                 await session.destroy()
 
@@ -147,6 +142,16 @@ class ConsulRegistry:
         if os.getpid() == self._pid:  # else nothing was opened, or it is the parent's
             await self._watch.stop()
             await self._client.close()
+
+    async def _delete(self, key: str, instance: str) -> None:
+        for _ in range(_TRIES):
+            entry = await self._client.get(key)
+            if entry is None or instance_in(entry.value) != instance:
+                return
+            with suppress(ConflictError):  # somebody wrote it meanwhile: look again whose it is
+                await self._client.transact(keys.delete(key, entry.index))
+                return
+        raise ConsulError(f"{self._client.address}: the card changes all the time")
 
     async def _write(self, session: Session, key: str, data: bytes) -> None:
         """Each try names the change that it is to follow, so that it cannot come after a later one."""
