@@ -34,6 +34,20 @@ def test_the_environment_wins_over_the_file_and_overrides_over_both(load: Callab
     assert (settings.worker_name, settings.cluster_name, settings.ui.port) == ("worker-1", "b", 3)
 
 
+def test_a_variable_names_the_file_where_no_other_is_given(tmp_path: Path) -> None:
+    """A program that ignored it would run without the token that the file sets."""
+    named, given = tmp_path / "named.yaml", tmp_path / "given.yaml"
+    named.write_text("ui: {auth_token: t0k3n, port: 1}")
+    given.write_text("ui: {port: 2}")
+    environ = {"DK_CONFIG": str(named)}
+
+    assert load_settings(environ=environ).ui.auth_token.get_secret_value() == "t0k3n"
+    assert load_settings(given, environ=environ).ui.port == 2
+    assert load_settings(environ={"DK_CONFIG": ""}) == Settings()
+    with pytest.raises(ConfigError, match="missing"):
+        load_settings(environ={"DK_CONFIG": str(tmp_path / "missing.yaml")})
+
+
 def test_a_section_is_merged_key_by_key(load: Callable[..., Settings]) -> None:
     settings = load("ui: {port: 1, host: '::'}", {"DK_UI__PORT": "2"})
 
@@ -68,9 +82,7 @@ def test_a_variable_can_set_a_key_in_an_empty_section(load: Callable[..., Settin
     assert load("ui:", {"DK_UI__PORT": "2"}).ui.port == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["DK_GC_INTERVAL", "DK_WORKER", "DK_CONFIG", "DK_", "DK", "XDK_UI__PROT", "UI__PROT"]
-)
+@pytest.mark.parametrize("name", ["DK_GC_INTERVAL", "DK_WORKER", "DK_", "DK", "XDK_UI__PROT", "UI__PROT"])
 def test_a_name_that_is_not_meant_for_the_settings_is_left_alone(
     name: str, load: Callable[..., Settings]
 ) -> None:

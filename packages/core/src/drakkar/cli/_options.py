@@ -7,6 +7,7 @@ from typing import Final
 
 from drakkar.errors import ConfigError
 from drakkar.settings import Settings, load_settings
+from drakkar.settings.load import FILE_VARIABLE
 
 _DEFAULT_FILE: Final = Path("drakkar.yaml")
 
@@ -49,10 +50,8 @@ def settings_from(arguments: argparse.Namespace, **flags: str | None) -> Setting
 
 
 def _settings_file(given: Path | None) -> Path | None:
-    if given is not None:
+    if given is not None or os.environ.get(FILE_VARIABLE):
         return given
-    if named := os.environ.get("DK_CONFIG"):
-        return Path(named)
     try:
         _DEFAULT_FILE.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -32,6 +32,7 @@ from drakkar.settings.mask import mask_text
 from drakkar.settings.models import Settings
 from drakkar.settings.text import KeyPath, dotted, kind, nearest, one_line
 
+FILE_VARIABLE: Final = "DK_CONFIG"
 _COMMAND_LINE = "command line"
 
 
@@ -43,15 +44,18 @@ def load_settings(
 ) -> Settings:
     """Return the settings in effect.
 
-    `environ` is the process's environment unless given. `overrides` maps dotted keys to text, which is
-    read as it would be in a `DK_` variable. Without a file, and with nothing else set, all are defaults.
+    `environ` is the process's environment unless given. Without a `file` it is the one that `DK_CONFIG`
+    names there. `overrides` maps dotted keys to text, which is read as it would be in a `DK_` variable.
+    Without a file, and with nothing else set, all are defaults.
 
     Raises `ConfigError` for whatever does not hold.
     """
     draft = _Draft()
+    environ = os.environ if environ is None else environ
+    if file is None and (named := environ.get(FILE_VARIABLE)):
+        file = Path(named)
     if file is not None:
         draft.take_file(file)
-    environ = os.environ if environ is None else environ
     for name, path in settings_in(environ):
         if name != variable(path):
             draft.problems.append(f"{one_line(name)}: write it in capitals, {one_line(variable(path))}")
