@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from drakkar.cache.cache import MAX_CHANGES
+from drakkar.cache.exchange import NotStoredError
+from drakkar.cache.files import file_of
 from drakkar.cache.memory import Memory
 from support.caches import NOW_MS, a_row, flush, open_cache
 from support.clock import FakeClock
@@ -95,6 +97,21 @@ async def test_a_deleted_value_is_gone_for_good(tmp_path: Path, written: bool) -
         assert await service.cache.get("a") is None
 
 
+@pytest.mark.parametrize("key", ["\ud800", "", "a\0", "x" * 2049, 10**30, (1, 2), ["u"], None], ids=repr)
+async def test_there_is_nothing_under_what_can_be_no_key(tmp_path: Path, key: Any) -> None:
+    log = RecordingLogger()
+    async with open_cache(tmp_path, log=log) as service:
+        service.cache.set("a", 1)
+        service.cache.delete(key)
+        assert await service.cache.get(key) is None
+        assert service.cache.peek(key) is None
+        assert key not in service.cache
+        await flush(service)
+    async with open_cache(tmp_path, log=log) as service:
+        assert await service.cache.get("a") == 1
+    assert log.lines == []
+
+
 async def test_a_value_that_is_set_again_after_its_deletion_stays(tmp_path: Path) -> None:
     async with open_cache(tmp_path) as service:
         service.cache.set("a", 1)
@@ -170,9 +187,10 @@ async def test_a_value_set_anew_without_a_ttl_does_not_expire(tmp_path: Path) ->
 
 async def test_the_longest_ttl_is_one_that_can_be_stored(tmp_path: Path) -> None:
     async with open_cache(tmp_path) as service:
-        service.cache.set("a", 1, ttl=1e300)
-        await flush(service)
-        assert service.cache.peek("a") == 1
+        for ttl in (1e300, 10**400):
+            service.cache.set("a", 1, ttl=ttl)
+            await flush(service)
+            assert service.cache.peek("a") == 1
 
 
 # -- memory
@@ -292,9 +310,35 @@ async def test_without_a_folder_it_is_kept_in_memory_and_says_so_once() -> None:
     assert [event for _, event, _ in log.lines] == ["cache_file_disabled_no_dir"]
 
 
-async def test_what_cannot_be_written_for_long_is_bounded(tmp_path: Path) -> None:
-    async with open_cache(tmp_path) as service:
-        for number in range(MAX_CHANGES + 10):
+async def test_what_cannot_be_written_for_long_is_bounded_and_told(tmp_path: Path) -> None:
+    log = RecordingLogger()
+    async with open_cache(tmp_path, log=log) as service:
+        store = service._store
+        assert store is not None
+        await service.thread.run(lambda: store._db.execute("PRAGMA query_only = ON"))
+        service.cache._change("first", None)
+        with pytest.raises(NotStoredError):
+            await flush(service)
+        for number in range(MAX_CHANGES + 9):
             service.cache._change(f"k{number}", None)
         assert len(service.cache.changed) == MAX_CHANGES
-        assert "k9" not in service.cache.changed
+        assert "k8" not in service.cache.changed
+        assert "k9" in service.cache.changed
+        await service.thread.run(lambda: store._db.execute("PRAGMA query_only = OFF"))
+        await flush(service)
+    [line] = log.named("cache_changes_lost")
+    assert (line["rows"], line["file"]) == (10, str(file_of(tmp_path, "worker-1")))
+
+
+async def test_a_disk_that_works_gets_all_that_is_set_however_much_at_once(tmp_path: Path) -> None:
+    log = RecordingLogger()
+    async with open_cache(tmp_path, log=log) as service:
+        for number in range(MAX_CHANGES + 10):
+            service.cache.set(f"k{number}", number)
+        await flush(service)
+        assert [await service.cache.get(f"k{number}") for number in (0, 9, MAX_CHANGES)] == [
+            0,
+            9,
+            MAX_CHANGES,
+        ]
+    assert log.lines == []

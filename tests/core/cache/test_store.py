@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drakkar.cache.files import file_of
 from drakkar.cache.rows import Cursor, Row
-from drakkar.cache.store import Store
+from drakkar.cache.store import Standing, Store
 from support.caches import NOW_MS, a_row, flush, open_cache
 from support.clock import FakeClock
 from support.log import RecordingLogger
@@ -433,6 +434,67 @@ async def test_what_cannot_be_written_now_is_written_later(tmp_path: Path) -> No
     assert len(log.named("cache_file_recovered")) == 1
     async with open_cache(tmp_path) as service:
         assert await service.cache.get("a") == 1
+
+
+class StrangeError(Exception):
+    """Of no kind that a database is known to raise."""
+
+
+async def test_whatever_a_write_raises_is_told_and_the_next_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Standing:
+        raise StrangeError("injected")
+
+    clock, log = FakeClock(), RecordingLogger()
+    async with open_cache(tmp_path, clock=clock, log=log, flush_interval_seconds=3) as service:
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "write", fail)
+            service.cache.set("a", 1)
+            await clock.advance(3)
+            await until(lambda: log.named("cache_file_unusable") != [])
+        await until(lambda: not service._writing.locked())
+        await clock.advance(3)
+        await until(lambda: service.cache.changed == {})
+        monkeypatch.setattr(Store, "write", fail)
+        service.cache.set("b", 1)
+    assert "injected" in log.named("cache_file_unusable")[0]["error"]
+    assert [line["rows"] for line in log.named("cache_changes_lost")] == [1]
+    Store(file_of(tmp_path, "worker-1"), "worker-1").close()  # it is not locked any more
+
+
+async def test_whatever_a_cleanup_or_a_read_raises_is_told_and_the_next_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StrangeError("injected")
+
+    clock, log = FakeClock(), RecordingLogger()
+    async with open_cache(tmp_path, clock=clock, log=log, cleanup_interval_seconds=60) as service:
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "expire", fail)
+            patched.setattr(Store, "read", fail)
+            await clock.advance(60)
+            await until(lambda: log.named("cache_file_unusable") != [])
+            assert await service.cache.get("a") is None
+        assert [line["op"] for line in log.named("cache_file_unusable")] == ["write", "read"]
+        assert not any(task.done() for task in service._tasks)
+
+
+@pytest.mark.parametrize("key", ["\ud800", 10**30, (1, 2)], ids=repr)
+async def test_what_can_never_be_written_keeps_nothing_else_from_the_disk(tmp_path: Path, key: Any) -> None:
+    log = RecordingLogger()
+    async with open_cache(tmp_path, log=log) as service:
+        service.cache.set("a", 1)
+        service.cache.changed[key] = None
+        service.cache.set("b", 2)
+        service.cache.changed["c"] = own("c")._replace(value=key)
+        await flush(service)
+        assert service.cache.changed == {}
+        service.cache.set("d", 4)
+    assert [line["rows"] for line in log.named("cache_changes_lost")] == [2]
+    async with open_cache(tmp_path) as service:
+        assert [await service.cache.get(key) for key in "abcd"] == [1, 2, None, 4]
 
 
 async def test_what_is_lost_at_the_stop_is_told(tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from drakkar.cache.memory import Entry, Memory
-from drakkar.cache.rows import MAX_MS, SCOPES, Row, Scope, check_key, encode_value, wins
+from drakkar.cache.rows import MAX_MS, SCOPES, Row, Scope, check_key, encode_value, is_key, wins
 
 MANY_CHANGES: Final = 10_000
 """That wait to be written: then they are written before their time."""
 
 MAX_CHANGES: Final = 100_000
-"""Kept while the disk fails; beyond it the oldest is not going to be written."""
+"""Kept while the disk fails; beyond it the oldest are not going to be written."""
 
 _MISSING: Final = object()
 
@@ -30,6 +31,8 @@ class Cache:
     the workers of this cluster as well, `global` to all workers.
 
     A list or map that is handed out is the same object for all who ask: do not change it, set another.
+
+    There is nothing under a key that `set` refuses: to ask for it or to delete it is no error.
     """
 
     def __init__(
@@ -54,6 +57,11 @@ class Cache:
 
         self.closed = False
         self.on_many_changes: Callable[[], None] = lambda: None
+        self.disk_fails: Callable[[], bool] = lambda: False
+        """Whether there is no telling when changes will be written: then there is an end to how many wait."""
+
+        self.dropped = 0
+        """Changes that were too many while the disk failed, and are not going to be written."""
 
     def set(self, key: str, value: Any, ttl: float | None = None, scope: Scope = "local") -> None:
         """Keep a copy of `value` under `key`, for `ttl` seconds if it is given. Tuples become lists.
@@ -82,7 +90,7 @@ class Cache:
 
         Cancelling changes nothing.
         """
-        if self._read_row is None or key in self._entries or key in self.changed or self.closed:
+        if self._read_row is None or self.closed or not is_key(key) or self._at_hand(key):
             return self.peek(key)
         token = self._loading.setdefault(key, object())
         try:
@@ -91,7 +99,7 @@ class Cache:
             unchanged = self._loading.get(key) is token
             if unchanged:
                 del self._loading[key]
-        if key in self._entries or key in self.changed:
+        if self._at_hand(key):
             return self.peek(key)
         if row is None or row.expired(self._now_ms()):
             return None
@@ -102,18 +110,23 @@ class Cache:
         try:
             entry = self._entries[key]
             value = entry.value
-        except (KeyError, AttributeError):
+        except (KeyError, AttributeError, TypeError):
             return self._look(key)
         entry.used = True
         return value
 
-    def _look(self, key: str) -> Any:
+    def _look(self, key: object) -> Any:
         """Like `peek`, for what is not kept in memory any more, was not asked for yet, or expires."""
+        if not isinstance(key, str):
+            return None
         entry = self._entries.get(key)
         row = self.changed.get(key) if entry is None else entry.row
         if row is None or row.expired(self._now_ms()):
             return None
         return (entry or Entry(row)).read()
+
+    def _at_hand(self, key: str) -> bool:
+        return key in self._entries or key in self.changed
 
     def delete(self, key: str) -> None:
         """Forget `key` here, in memory and on disk; nothing happens when there is no such key.
@@ -121,6 +134,8 @@ class Cache:
         Peers keep what they have; and what another worker set comes back when that worker sets it anew, or
         when this one starts again and reads its peers from the beginning.
         """
+        if not is_key(key):
+            return
         self._memory.drop(key)
         self._change(key, None)
 
@@ -156,11 +171,13 @@ class Cache:
         self.changed[key] = row
         if len(self.changed) >= MANY_CHANGES:
             self.on_many_changes()
-            if len(self.changed) > MAX_CHANGES:
-                del self.changed[next(iter(self.changed))]
+            if len(self.changed) > MAX_CHANGES and self.disk_fails():
+                for oldest in [*islice(self.changed, len(self.changed) - MAX_CHANGES)]:
+                    del self.changed[oldest]
+                    self.dropped += 1
 
 
 def _milliseconds(ttl: object) -> int:
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not (ttl > 0 and math.isfinite(ttl)):
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < math.inf:
         raise ValueError(f"a cache ttl is a number of seconds greater than 0, not {ttl!r:.60}")
     return math.ceil(min(ttl * 1000, MAX_MS))

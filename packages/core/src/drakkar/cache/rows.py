@@ -74,6 +74,15 @@ def check_key(key: object) -> None:
         raise ValueError("a cache key must not hold a NUL character")
 
 
+def is_key(key: object) -> bool:
+    """Whether there can be anything under `key`; false for all that `check_key` refuses."""
+    try:
+        check_key(key)
+    except ValueError:
+        return False
+    return True
+
+
 def encode_value(value: object) -> tuple[str, int]:
     """The JSON text of `value`, and its size in bytes.
 

@@ -73,6 +73,7 @@ class CacheService:
         self._writing = asyncio.Lock()
         self._many_changes = asyncio.Event()
         self._outages = {"write": Outage(), "read": Outage()}
+        self._write_began: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.thread = CacheThread()
         self.cache = Cache(worker, timing.max_memory_entries, self._now_ms)
@@ -101,6 +102,7 @@ class CacheService:
         self.cache = Cache(self._worker, self._timing.max_memory_entries, self._now_ms, self._read)
         self.cache.issued_ms = standing.issued_ms
         self.cache.on_many_changes = self._many_changes.set
+        self.cache.disk_fails = self._disk_fails
         self._newest = standing.newest
         for loop in (self._write_loop, self._cleanup_loop):
             self._tasks.append(asyncio.create_task(loop(), name=f"drakkar cache {loop.__name__[1:]}"))
@@ -111,17 +113,18 @@ class CacheService:
         for task in self._tasks:
             task.cancel()
         await wait_ended(self._tasks, STOP_SECONDS, self._clock)
-        if self._store is not None:
-            store = self._store
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STOP_SECONDS):
-                    with suppress(NotStoredError):
-                        await self._write(())
-                    await self.thread.run(store.close)
+        try:
+            if self._store is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_SECONDS):
+                        with suppress(NotStoredError):
+                            await self._write(())
+                        await self.thread.run(self._close_files)
+                self._tell_dropped()
+                self._lost(len(self.cache.changed), "the worker stopped before they were written")
+        finally:
             self._store = None
-            if self.cache.changed:
-                self._logger.error("cache_changes_lost", file=str(self._path), rows=len(self.cache.changed))
-        self.thread.close(self._close_files)
+            self.thread.close(self._close_files)
 
     def _open(self, path: Path) -> tuple[Store, Path]:
         store, used = open_store(path, self._worker, self._logger)
@@ -131,7 +134,8 @@ class CacheService:
     def _close_files(self) -> None:
         """On the thread, as its last job: also what was opened or written too late for anybody to wait."""
         for store in self._opened:
-            store.close()
+            with suppress(sqlite3.Error):
+                store.close()
 
     def features(self) -> dict[str, Any]:
         """What the card tells of the cache; nothing when peers cannot read it."""
@@ -163,20 +167,38 @@ class CacheService:
             changes = dict(self.cache.changed)
             if not changes and not pulled:
                 return
-            now_ms = self._now_ms()
+            self._write_began = self._clock.elapsed()
             try:
-                standing = await self._use(lambda store: store.write(changes, pulled, now_ms))
-            except (CacheUnavailableError, sqlite3.Error, OSError) as error:
+                standing = await self._write_all_that_can_be(changes, pulled)
+                self.cache.written(changes, standing.issued_ms)
+                self._show(standing)
+            except Exception as error:  # whatever it is, the next write must come
                 self._failed("write", error)
                 raise NotStoredError from error
+            finally:
+                self._write_began = None
             self._recovered("write")
-            self.cache.written(changes, standing.issued_ms)
-            self._show(standing)
+
+    async def _write_all_that_can_be(self, changes: dict[str, Row | None], pulled: Sequence[Row]) -> Standing:
+        """Write; what could never be written is left out of `changes` and told, so that it keeps nothing else
+        from the disk."""
+        now_ms = self._now_ms()
+        try:
+            return await self._use(lambda store: store.write(changes, pulled, now_ms))
+        except (CacheUnavailableError, sqlite3.OperationalError, OSError):
+            raise
+        except Exception as error:
+            refused = await self._use(lambda store: store.refused(changes))
+            if not refused:
+                raise
+            self.cache.written({key: changes.pop(key) for key in refused}, 0)
+            self._lost(len(refused), describe(error))
+            return await self._use(lambda store: store.write(changes, pulled, now_ms))
 
     async def _read(self, key: str) -> Row | None:
         try:
             row = await self._use(lambda store: store.read(key))
-        except (CacheUnavailableError, sqlite3.Error, OSError) as error:
+        except Exception as error:  # noqa: BLE001  who asks for a value is not who can do anything about it
             self._failed("read", error)
             return None
         self._recovered("read")
@@ -219,7 +241,7 @@ class CacheService:
                 while await self._use(partial(Store.expire, now_ms=now_ms, limit=_EXPIRE_ROWS)):
                     pass
                 self._show(await self._use(partial(Store.standing, now_ms=now_ms)))
-            except (CacheUnavailableError, sqlite3.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, the next cleanup must come
                 self._failed("write", error)
 
     def _show(self, standing: Standing) -> None:
@@ -228,22 +250,38 @@ class CacheService:
             self._on_marks()
 
     def _failed(self, what: str, error: Exception) -> None:
-        outage, now = self._outages[what], self._clock.elapsed()
-        if outage.failed(now):
+        outage, now, reason = self._outages[what], self._clock.elapsed(), describe(error)
+        if outage.failed(now, reason):
             self._logger.warning(
                 "cache_file_unusable",
                 file=str(self._path),
                 op=what,
-                error=describe(error),
+                error=reason,
                 suppressed=outage.suppressed,
             )
-            outage.told(now)
+            outage.told(now, reason)
+            self._tell_dropped()
 
     def _recovered(self, what: str) -> None:
         failures = self._outages[what].failures
         lasted = self._outages[what].recovered(self._clock.elapsed())
         if lasted is not None:
             self._logger.info("cache_file_recovered", op=what, after_seconds=lasted, failures=failures)
+        self._tell_dropped()
+
+    def _disk_fails(self) -> bool:
+        """Whether writing fails, or has not come back for long."""
+        began = self._write_began
+        hangs = began is not None and self._clock.elapsed() - began > STOP_SECONDS
+        return hangs or self._outages["write"].failures > 0
+
+    def _tell_dropped(self) -> None:
+        self._lost(self.cache.dropped, "too many changes while the disk failed")
+        self.cache.dropped = 0
+
+    def _lost(self, rows: int, reason: str) -> None:
+        if rows:
+            self._logger.error("cache_changes_lost", file=str(self._path), rows=rows, error=reason)
 
     def _now_ms(self) -> int:
         return int(self._clock.wall().timestamp() * 1000)

@@ -65,6 +65,17 @@ ORDER BY updated_at_ms DESC, key DESC LIMIT 1"""  # noqa: S608
     for scope in SERVED_SCOPES
 }
 EXPIRE: Final = "DELETE FROM rows WHERE rowid IN (SELECT rowid FROM rows WHERE expires_at_ms <= ? LIMIT ?)"
+_REFUSALS: Final = (
+    sqlite3.DataError,
+    sqlite3.IntegrityError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    ArithmeticError,
+    TypeError,
+    ValueError,
+)
+"""Of a text, a number or a type that SQLite does not take, as against what is wrong with the file."""
+
 FROM_THE_BEGINNING: Final[Cursor] = (-(2**63), "")
 
 
@@ -166,6 +177,24 @@ class Store:
             raise
         self.issued_ms = issued
         return Standing(issued, newest)
+
+    def refused(self, changes: Mapping[str, Row | None]) -> list[str]:
+        """Those of `changes` that could never be written, whatever the state of the disk. Changes nothing."""
+        refused = []
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for key, row in changes.items():
+                try:
+                    if row is None:
+                        self._db.execute("DELETE FROM rows WHERE key = ?", (key,))
+                    else:
+                        self._db.execute(WRITE, row)
+                except _REFUSALS:
+                    refused.append(key)
+        finally:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+        return refused
 
     def standing(self, now_ms: int) -> Standing:
         return Standing(self.issued_ms, self._newest(now_ms))
