@@ -204,13 +204,36 @@ async def test_a_redirect_takes_no_token_elsewhere() -> None:
         answer("200 OK", ENTRY),
         answer("200 OK", '[{"Key":"f/a"}]', X_Consul_Index="7"),
         answer("200 OK", "7", X_Consul_Index="7"),
+        answer("200 OK", "[" * 100_000, X_Consul_Index="7"),
     ],
-    ids=["a page", "no index", "no value", "a number"],
+    ids=["a page", "no index", "no value", "a number", "too deep"],
 )
 async def test_what_is_no_answer_of_an_agent_is_an_error(strange: bytes) -> None:
     async with scripted(strange) as agent, client_of(agent.port) as client:
         with pytest.raises(ConsulError, match="did not answer like an agent of Consul"):
             await client.get("f/a")
+
+
+async def test_a_listing_or_a_refusal_that_is_nested_too_deeply_is_an_error() -> None:
+    deep = "[" * 100_000
+    listing = answer("200 OK", deep, X_Consul_Index="7")
+    async with scripted(listing) as agent, client_of(agent.port) as client:
+        with pytest.raises(ConsulError, match="did not answer like an agent of Consul"):
+            await client.tree("f/")
+    async with scripted(answer("409 Conflict", deep)) as agent, client_of(agent.port) as client:
+        with pytest.raises(ConsulError, match="409 "):
+            await client.transact(keys.put("f/a", b"", 0))
+
+
+async def test_a_datacenter_that_the_servers_do_not_know_is_told_with_its_option(server: Consul) -> None:
+    client = ConsulClient(read_settings({"address": server.address, "datacenter": "nowhere"}), connections=1)
+    try:
+        with pytest.raises(
+            ConsulError, match=r"No path to datacenter; see fleet\.registry\.consul\.datacenter$"
+        ):
+            await client.get("drakkar/x")
+    finally:
+        await client.close()
 
 
 async def test_an_answer_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

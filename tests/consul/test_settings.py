@@ -24,6 +24,7 @@ def test_it_needs_no_option_at_all() -> None:
         ("https://consul", "https://consul:8501"),
         ("https://[::1]:8500", "https://[::1]:8500"),
         ("[::1]", "http://[::1]:8500"),
+        ("HTTPS://consul:1", "https://consul:1"),
     ],
 )
 def test_it_takes_an_address_apart(text: str, address: str) -> None:
@@ -34,11 +35,30 @@ def test_it_takes_a_token_of_digits_which_comes_as_a_number() -> None:
     assert read_settings({"token": 12345}).token == "12345"
 
 
+def test_an_option_that_is_null_is_not_given() -> None:
+    names = ("address", "token", "datacenter", "prefix", "ca_file", "cert_file", "key_file")
+
+    assert read_settings(dict.fromkeys((*names, "prune_after_seconds"))) == read_settings({})
+
+
+@pytest.mark.parametrize("prefix", ["cards", "leases", "a/b", "a/card", "a/token-base"])
+def test_it_takes_a_prefix_that_is_in_no_other_fleet(prefix: str) -> None:
+    assert read_settings({"prefix": prefix}).prefix == prefix
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"adress": "host"}, "fleet.registry.consul has no option 'adress', did you mean address?"),
         ({"address": 1.5}, "fleet.registry.consul.address must be text, not float"),
+        ({"address": 5}, "fleet.registry.consul.address must be text, not int; put it in quotes"),
+        ({"token": True}, "fleet.registry.consul.token must be text, not bool; put it in quotes"),
+        ({"prefix": "a/cards"}, "fleet.registry.consul.prefix must not have a part cards or leases"),
+        ({"prefix": "a/leases/b"}, "fleet.registry.consul.prefix must not have a part cards or leases"),
+        (
+            {"address": "https://host", "cert_file": "a.pem", "key_file": "-----BEGIN\nkey"},
+            "fleet.registry.consul.key_file must be the path of a file, not what is in it",
+        ),
         ({"address": "ftp://host"}, "fleet.registry.consul.address must be host:port, http://"),
         ({"address": "::1"}, "fleet.registry.consul.address must name a host and a port"),
         ({"address": "host:0"}, "fleet.registry.consul.address has a port that cannot be one"),
@@ -89,6 +109,7 @@ def test_it_refuses_in_one_line_what_does_not_hold(options: dict[str, Any], mess
         {"token": "s3cret", "prefix": ""},
         {"prune_after_seconds": "s3cret"},
         {"prune_after_seconds": ["s3cret"]},
+        {"address": "https://host", "cert_file": "a.pem", "key_file": "-----BEGIN\ns3cret"},
         {"http://me:s3cret@host": 1},
         {"s3cret": 1},
     ],

@@ -55,14 +55,16 @@ async def test_it_fails_without_either(secured: Secured, missing: str) -> None:
     if missing == "cert_file":
         del options["key_file"]
 
-    with pytest.raises(ConsulError):
+    with pytest.raises(ConsulError, match=rf"; see fleet\.registry\.consul\.{missing}$"):
         await published(options)
 
 
 async def test_it_does_not_trust_another_authority(secured: Secured, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other")
 
-    with pytest.raises(ConsulError, match="certificate verify failed"):
+    with pytest.raises(
+        ConsulError, match=r"certificate verify failed.*; see fleet\.registry\.consul\.ca_file$"
+    ):
         await published({**all_options(secured), "ca_file": str(other.ca_file)})
 
 
@@ -76,6 +78,21 @@ def test_a_file_that_is_no_certificate_is_named_by_its_option(
 
     with pytest.raises(ValueError, match=rf"fleet\.registry\.consul\.{shown} .*cannot be used"):
         ConsulRegistry({**all_options(secured), key: str(bad)})
+
+
+@pytest.mark.parametrize("key", ["ca_file", "cert_file", "key_file"])
+def test_a_file_that_is_not_there_is_named_with_its_path(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ValueError, match="cannot be used") as refused:
+        ConsulRegistry({**all_options(secured), key: "none.pem"})
+
+    path = tmp_path / "none.pem"
+    assert (
+        str(refused.value) == f"fleet.registry.consul.{key} cannot be used: {path}: No such file or directory"
+    )
 
 
 def test_a_key_with_a_passphrase_is_named_and_asks_nobody_for_it(secured: Secured, tmp_path: Path) -> None:

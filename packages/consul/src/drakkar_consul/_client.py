@@ -23,6 +23,7 @@ from drakkar_consul._words import (
     failures_in,
     hidden,
     line,
+    look_at,
     may_read,
     may_write,
     refusal,
@@ -36,6 +37,9 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 WAIT_SLACK_SECONDS: Final = 2.0
 """How long an answer to a blocking query may take on top of what it waits."""
+
+_NO_ANSWER: Final = (ValueError, KeyError, TypeError, IndexError, RecursionError)
+"""What taking an answer apart raises that is none."""
 
 _CLOSED_UNDERWAY: Final = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
@@ -195,7 +199,7 @@ class ConsulClient:
         if text != self._last[0]:  # most answers to a renewal are the same as the one before
             try:
                 entries = await read_entries(text)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+            except _NO_ANSWER as error:
                 raise self._strange() from error
             if len(text) > LONG_TEXT:
                 return Listing(index, entries)
@@ -236,13 +240,14 @@ class ConsulClient:
         except (base.ConsulException, aiohttp.ClientError, OSError) as error:
             failures = failures_in(error)
             if failures is None:
-                raise ConsulError(f"{self.address}: {line(error, self._settings.token)}") from error
+                text = line(error, self._settings.token)
+                raise ConsulError(f"{self.address}: {text}{look_at(text)}") from error
             said = next((what for _, what in failures if DENIED in what), None)
             if said is not None:
                 # TRAP: in a transaction a missing right looks like a condition that does not hold.
                 raise ForbiddenError(refusal(self._settings, said, right)) from error
             raise ConflictError(f"{self.address}: {failures[0][1]}", failures) from error
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except _NO_ANSWER as error:
             # TRAP: what is no answer of an agent, such as a page of a proxy, fails while it is taken apart.
             raise self._strange() from error
 

@@ -6,6 +6,7 @@ import re
 import socket
 import ssl
 from collections.abc import Sequence
+from typing import Final
 
 import aiohttp
 from consul import base
@@ -14,6 +15,18 @@ from drakkar_consul._keys import Op
 from drakkar_consul.settings import SECTION, ConsulSettings
 
 DENIED = "Permission denied"
+
+_CAUSES: Final = (
+    ("local issuer certificate", "ca_file"),
+    ("self signed certificate", "ca_file"),
+    ("self-signed certificate", "ca_file"),
+    ("alert bad certificate", "cert_file"),
+    ("alert certificate required", "cert_file"),
+    ("alert unknown ca", "cert_file"),
+    ("no path to datacenter", "datacenter"),
+)
+"""What is said by OpenSSL of our side, by the agent in an alert, and by its servers; and the option behind
+it."""
 
 
 def hidden(text: str, token: str) -> str:
@@ -44,6 +57,13 @@ def _unconnected(error: OSError) -> str:
     return str(error)
 
 
+def look_at(text: str) -> str:
+    """Which option has to do with what went wrong, to be put behind it; empty when none is known to."""
+    plain = text.lower().replace("_", " ")
+    option = next((option for said, option in _CAUSES if said in plain), None)
+    return "" if option is None else f"; see {SECTION}.{option}"
+
+
 def failures_in(error: Exception) -> list[tuple[int, str]] | None:
     """What failed in a transaction. TRAP: the library has it in the text of an error alone."""
     status, _, body = str(error).partition(" ")
@@ -51,7 +71,7 @@ def failures_in(error: Exception) -> list[tuple[int, str]] | None:
         return None
     try:
         return [(each["OpIndex"], each["What"]) for each in json.loads(body)["Errors"]] or None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

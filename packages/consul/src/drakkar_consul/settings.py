@@ -54,12 +54,13 @@ _KNOWN: Final = (
 def read_settings(options: Mapping[str, Any]) -> ConsulSettings:
     """Return the settings in `options`, which serve both halves.
 
-    Raises `ValueError`, one line that names the option and shows no secret, when one is unknown or no good,
-    or when two do not go together.
+    None is as good as not given. Raises `ValueError`, one line that names the option and shows no secret,
+    when one is unknown or no good, or when two do not go together.
     """
     for key in options:
         if key not in _KNOWN:
             raise ValueError(f"{SECTION} {_unknown(key)}")
+    options = {key: value for key, value in options.items() if value is not None}
     text = {key: _text(key, options.get(key, "")) for key in _KNOWN if key != "prune_after_seconds"}
     tls, host, port = _address(text["address"])
     _check_files(text, tls)
@@ -100,6 +101,7 @@ def _address(text: str) -> tuple[bool, str, int]:
     The text is never shown: whoever writes a password into it is told that it does not belong there.
     """
     scheme, separator, place = text.partition("://")
+    scheme = scheme.lower()
     if not separator:
         scheme, place = "http", text
     if not text:
@@ -123,6 +125,8 @@ def _check_files(text: Mapping[str, str], tls: bool) -> None:
             raise no_good(key, "is for TLS, which needs an https:// address")
         if "\0" in text[key]:
             raise no_good(key, "holds a character that no path can have")
+        if "\n" in text[key]:
+            raise no_good(key, "must be the path of a file, not what is in it")
     if bool(text["cert_file"]) != bool(text["key_file"]):
         missing, there = ("key_file", "cert_file") if text["cert_file"] else ("cert_file", "key_file")
         raise no_good(missing, f"is missing beside {there}")
@@ -138,16 +142,18 @@ def _prefix(text: str) -> str:
         raise no_good("prefix", "holds a character that cannot be in a key")
     if any(part in ("", ".", "..") for part in text.split("/")):
         raise no_good("prefix", "must not begin or end with /, nor hold //, /./ or /../")
+    if {"cards", "leases"} & set(text.split("/")[1:]):  # a fleet `a` would see the keys of a fleet `a/cards`
+        raise no_good("prefix", "must not have a part cards or leases, which are for keys")
     return text
 
 
 def _text(key: str, value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and key != "address":
         value = str(value)  # an environment variable of digits comes as a number
     if not isinstance(value, str):
-        raise no_good(key, f"must be text, not {type(value).__name__}")
+        how = "; put it in quotes, in the settings file or in the JSON of its section"
+        simple = isinstance(value, bool | int | float)
+        raise no_good(key, f"must be text, not {type(value).__name__}{how if simple else ''}")
     try:
         value.encode()
     except UnicodeEncodeError:
