@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from drakkar.fleet.testkit import make_card
 from playwright.sync_api import Page, expect
 from support.hostile_cards import ALIKE, ERROR, HOSTILE, LONG, hostile_cards, long_card, write
 from support.processes import Fleet, WorkerProcess, wait_for
@@ -136,3 +137,21 @@ def test_a_long_text_takes_no_room_from_other_columns(page: Page) -> None:
     assert rows.locator("td.name").inner_text() == LONG  # all of it
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     assert page.evaluate(OUTSIDE) == 0
+
+
+def test_a_card_of_many_names_leaves_the_others_their_room(
+    fleet: Fleet, start: Callable[..., list[WorkerProcess]], open_page: Callable[..., Page]
+) -> None:
+    many = [f"aa-{n:03}" for n in range(120)]
+    write(
+        fleet.cards,
+        *(make_card(f"worker-{n}", features={"leader_for": many[n:]}) for n in (2, 3)),
+        make_card("worker-4", features={"leader_for": ["zz-report"]}),
+    )
+    settings = {"workers": "indexer", "fleet.registry.offline_after_seconds": 3600}
+    [worker] = start("worker-1", settings=settings)
+    wait_for(lambda: len(worker.rows()) == 4, what="listing the cards")
+    page = open_page(worker.url)
+    labels = page.locator("#timeline svg .label")
+    expect(labels.filter(has_text="indexer").first).to_be_visible()
+    expect(labels.filter(has_text="zz-report").first).to_be_visible()

@@ -1,11 +1,12 @@
 """What a person does with the pages, with real workers behind them."""
 
+import itertools
 import re
 import signal
 import socket
 import time
 from collections.abc import Callable
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
@@ -64,6 +65,12 @@ def test_a_leader_dies_and_its_chip_moves_to_another_worker(start: Start, open_p
             page.locator("#timeline li").filter(has_text="indexer").filter(has_text=name)
         ).not_to_have_count(0)
     assert page.locator("#timeline svg .bar").count() >= 2
+    expect(page.locator("#timeline details li").first).to_have_text(re.compile(r" \d\d:\d\d:\d\d"))
+    # One lease: whoever looks on sees no two leaders, though the card of the dead one stayed.
+    told = page.request.get(urljoin(page.url, "api/v1/history")).json()["spans"]
+    spans = sorted((s for s in told if s["name"] == "indexer"), key=lambda s: s["from_ts"])
+    assert [s["worker"] for s in spans if s["to_ts"] is None] == [new]
+    assert all(one["to_ts"] <= later["from_ts"] for one, later in itertools.pairwise(spans))
     expect(page.locator("table.events tbody tr").filter(has_text="crashed").first).to_contain_text(
         "the volume is gone"
     )

@@ -33,7 +33,7 @@ from drakkar.server.address import host_names, listen, reachable_host, url_of
 from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
 from drakkar.server.http import HttpServer
-from drakkar.server.timeline import Timeline, leaders
+from drakkar.server.timeline import Timeline, leaders, seen_at
 from drakkar.settings import Settings
 from drakkar.settings.resolve import (
     cluster_name,
@@ -323,7 +323,12 @@ class Worker:
                 self._listener.close()
 
     def _note_leaders(self) -> None:
-        self.timeline.observe(self.now_ts(), {**leaders(self.peers()), self.name: self.leader_for()})
+        now_ts, peers = self.now_ts(), self.peers()
+        reports = {} if self._leadership is None else self._leadership.lane_reports()
+        jobs = {name: all(lane.shard == "-" for lane in lanes) for name, lanes in reports.items()}
+        leading = {**leaders(peers), self.name: self.leader_for()}
+        seen = {**seen_at(peers, now_ts), self.name: now_ts}
+        self.timeline.observe(now_ts, leading, seen, jobs)
 
     def _show_features(self, *, at_once: bool = True) -> None:
         self._note_leaders()

@@ -27,6 +27,7 @@ export function timeline(section) {
   section.append(none, legend, el("div", { class: "strip" }, drawing), note, details);
   const keyOf = keys();
   let spans = [];
+  let here = new Set();
   let since = 0;
   let drawnAt = 0;
 
@@ -37,7 +38,7 @@ export function timeline(section) {
     drawing.parentNode.hidden = legend.hidden = details.hidden = rows.length === 0;
     note.hidden = rows.length <= MOST_ROWS;
     say(note, note.hidden ? "" : `and ${rows.length - MOST_ROWS} more`);
-    const drawn = rows.slice(0, MOST_ROWS);
+    const drawn = chosen(rows, here);
     const known = keyOf(drawn.flatMap((row) => row.lanes.flat()).map((span) => span.worker));
     explain(legend, known);
     paint(drawing, drawn, known, since, drawnAt);
@@ -46,9 +47,10 @@ export function timeline(section) {
 
   function tell() {
     list.replaceChildren(...spans.map((span) => el("li", {}, foreign(span.name), ": ", foreign(span.worker),
-      ` ${atMinute(span.from_ts)}–${span.to_ts === null ? "now" : atMinute(span.to_ts)}`)));
+      ` ${period(span)}`)));
   }
 
+  on("supervisor", (data) => { here = new Set((data.workers ?? []).map((worker) => worker.name)); });
   on("history", (data) => {
     spans = data.spans;
     since = data.since_ts;
@@ -57,6 +59,22 @@ export function timeline(section) {
   details.addEventListener("toggle", () => details.open && tell());
   new ResizeObserver(draw).observe(section);
   everySecond(() => now() - drawnAt >= 10 && draw());
+}
+
+const period = (span) => `${atSecond(span.from_ts)}–${span.to_ts === null ? "now" : atSecond(span.to_ts)}`;
+
+/** As many rows as are drawn, in order: what runs here or was led by several first, then some of each worker's. */
+function chosen(rows, here) {
+  const places = new Map();
+  const ranked = rows.map((row, index) => {
+    const workers = new Set(row.lanes.flat().map((span) => span.worker));
+    if (here.has(row.name) || workers.size > 1) return { row, index, rank: 0 };
+    const [worker] = workers;
+    places.set(worker, (places.get(worker) ?? 0) + 1);
+    return { row, index, rank: places.get(worker) };
+  });
+  const first = ranked.sort((a, b) => a.rank - b.rank || a.index - b.index).slice(0, MOST_ROWS);
+  return first.sort((a, b) => a.index - b.index).map(({ row }) => row);
 }
 
 /** The names in order, each with the spans in lanes that do not overlap. */
@@ -118,8 +136,7 @@ function paint(drawing, rows, known, since, until) {
 /** A bar with the name on it; where that has no room with the letter, or with the letter behind it. */
 function bar(span, { letter, color }, from, to, next, y) {
   const width = Math.max(3, Math.min(to, next) - from);
-  const end = span.to_ts === null ? "now" : atMinute(span.to_ts);
-  const title = svg("title", {}, `${short(span.worker)}, ${atMinute(span.from_ts)}–${end}`);
+  const title = svg("title", {}, `${short(span.worker)}, ${period(span)}`);
   const shape = svg("rect", { x: from, y, width, height: BAR, rx: 2, class: `bar c${color}` }, title);
   const text = (label, at) => svg("text", { x: at, y: y + 12, class: "who" }, label);
   const needs = (label) => label.length * CHAR + 6;
