@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drakkar.cache.exchange import NotStoredError
 from drakkar.cache.files import file_of
 from drakkar.cache.rows import Cursor, Row
 from drakkar.cache.store import Standing, Store
@@ -330,6 +331,116 @@ async def test_a_file_that_is_damaged_meanwhile_is_replaced_and_stamps_go_on(tmp
     assert len(log.named("cache_file_replaced")) == 1
 
 
+async def test_damage_from_any_page_on_is_set_aside_and_nothing_else_is_lost(tmp_path: Path) -> None:
+    async with open_cache(tmp_path / "whole") as service:
+        for number in range(2000):
+            service.cache.set(f"k{number}", "x" * 300, ttl=1000 + number, scope="cluster")
+    whole = file_of(tmp_path / "whole", "worker-1").read_bytes()
+    replaced = 0
+    for page in [*range(1, 40), *range(40, len(whole) // 4096, 40)]:
+        folder, log = tmp_path / str(page), RecordingLogger()
+        folder.mkdir()
+        path = file_of(folder, "worker-1")
+        path.write_bytes(whole[: page * 4096] + b"\xa5" * (len(whole) - page * 4096))
+        async with open_cache(folder, log=log) as service:
+            assert service.serves, page
+            service.cache.set("a", 1)
+            await flush(service)
+            assert await service.cache.get("a") == 1
+        assert {event for _, event, _ in log.lines} <= {"cache_file_replaced"}
+        replaced += len(log.named("cache_file_replaced"))
+    assert replaced > 10
+
+
+@pytest.mark.parametrize("code", ["READONLY", "IOERR", "CANTOPEN", "PERM", "FULL"])
+async def test_a_file_that_only_cannot_be_opened_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    async with open_cache(tmp_path) as service:
+        service.cache.set("a", 1)
+
+    def fail(*_: object) -> None:
+        error = sqlite3.OperationalError(f"it is {code}")
+        error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{code}")
+        raise error
+
+    log = RecordingLogger()
+    with monkeypatch.context() as patched:
+        patched.setattr("drakkar.cache.files.Store", fail)
+        async with open_cache(tmp_path, log=log) as service:
+            assert not service.serves
+    assert f"it is {code}" in log.named("cache_file_failed")[0]["error"]
+    async with open_cache(tmp_path) as service:
+        assert await service.cache.get("a") == 1
+
+
+async def test_a_damaged_file_that_cannot_be_set_aside_is_told_as_damaged(tmp_path: Path) -> None:
+    path = file_of(tmp_path, "worker-1")
+    damage(path)
+    path.with_name(f"{path.name}.set-aside").mkdir()
+    log = RecordingLogger()
+    async with open_cache(tmp_path, log=log) as service:
+        assert not service.serves
+    [line] = log.named("cache_file_failed")
+    assert "not a database" in line["error"]
+    assert "set aside" in line["error"]
+
+
+def unlink(path: Path) -> None:
+    path.unlink()
+
+
+def move_the_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+def put_another_in_its_place(path: Path) -> None:
+    Store(path.with_name("other"), "worker-1").close()
+    path.with_name("other").replace(path)
+
+
+@pytest.mark.parametrize("remove", [unlink, move_the_folder, put_another_in_its_place])
+async def test_a_file_that_goes_while_it_is_used_is_begun_anew_and_stamps_go_on(
+    tmp_path: Path, remove: Callable[[Path], None]
+) -> None:
+    folder, log = tmp_path / "storage", RecordingLogger()
+    path = file_of(folder, "worker-1")
+    async with open_cache(folder, log=log) as service:
+        service.cache.set("a", 1, scope="cluster")
+        await flush(service)
+        before = service.cache.issued_ms
+        remove(path)
+        for key in ("b", "c"):
+            service.cache.set(key, 2, scope="cluster")
+            await flush(service)
+        assert service.cache.issued_ms == before + 2
+    [line] = log.named("cache_file_replaced")
+    assert (line["file"], line["reason"], line["using"]) == (str(path), "gone", str(path))
+    async with open_cache(folder) as service:
+        assert [await service.cache.get(key) for key in "abc"] == [None, 2, 2]
+
+
+async def test_a_file_that_is_gone_and_cannot_be_made_anew_is_tried_again(tmp_path: Path) -> None:
+    folder, log = tmp_path / "storage", RecordingLogger()
+    async with open_cache(folder, log=log) as service:
+        service.cache.set("a", 1)
+        await flush(service)
+        folder.rename(tmp_path / "elsewhere")
+        folder.write_text("no folder")
+        service.cache.set("b", 2)
+        with pytest.raises(NotStoredError):
+            await flush(service)
+        folder.unlink()
+        await flush(service)
+    assert [event for _, event, _ in log.lines] == [
+        "cache_file_unusable",
+        "cache_file_replaced",
+        "cache_file_recovered",
+    ]
+    async with open_cache(folder) as service:
+        assert await service.cache.get("b") == 2
+
+
 def files_in(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
@@ -368,7 +479,7 @@ async def test_a_file_that_another_process_has_is_left_to_it(tmp_path: Path) -> 
             assert await service.cache.get("a") is None
             service.cache.set("b", "second")
     [line] = log.named("cache_file_replaced")
-    assert (line["file"], line["reason"], line["set_aside"]) == (str(path), "locked", str(path))
+    assert (line["file"], line["reason"], line["set_aside"]) == (str(path), "locked", "")
     assert line["using"] == f"{path}.2"
     async with open_cache(tmp_path) as service:
         assert await service.cache.get("a") == "first"

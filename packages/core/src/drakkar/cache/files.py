@@ -15,6 +15,9 @@ from drakkar.fleet.provider import EventLogger
 _PARTS: Final = ("", "-wal", "-shm")
 _PLACES: Final = ("", ".2", ".3")
 _LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_NO_TEXT: Final = "Could not decode to UTF-8"
+"""What Python says of damage within a text; it has no code."""
+
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
@@ -30,7 +33,8 @@ def open_store(path: Path, worker: str, logger: EventLogger) -> tuple[Store, Pat
     One that is damaged or not ours is moved to `<path>.set-aside`, in place of what was there, and a new one
     begun. One that another process has locked stays where it is, since it may be in use, and a file beside it
     is taken, emptied: what was in it is of another time, and may have been deleted since. Either is told in
-    one line. Raises `OSError` or `sqlite3.Error` when there is no way.
+    one line. Raises `OSError` or `sqlite3.Error` when there is no way, and when what may be sound cannot be
+    opened.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for place in _PLACES:
@@ -47,7 +51,7 @@ def open_store(path: Path, worker: str, logger: EventLogger) -> tuple[Store, Pat
                 file=str(candidate),
                 reason="locked",
                 error=describe(error),
-                set_aside=str(candidate),
+                set_aside="",
                 using=str(beside),
             )
     raise AssertionError  # the last place returns or raises
@@ -59,17 +63,20 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 def is_damage(error: BaseException) -> bool:
     """Whether the file itself is broken, rather than the disk full or the folder gone."""
-    return isinstance(error, sqlite3.Error) and _code(error) in _DAMAGED
+    return isinstance(error, sqlite3.Error) and (_code(error) in _DAMAGED or _NO_TEXT in str(error))
 
 
 def replace_store(path: Path, worker: str, error: BaseException, logger: EventLogger) -> Store:
     """Set the file aside and begin a new one."""
     aside = path.with_name(f"{path.name}.set-aside")
-    for part in _PARTS:
-        with contextlib.suppress(FileNotFoundError):
-            Path(f"{path}{part}").replace(f"{aside}{part}")
-            continue
-        Path(f"{aside}{part}").unlink(missing_ok=True)  # of what was set aside before
+    try:
+        for part in _PARTS:
+            with contextlib.suppress(FileNotFoundError):
+                Path(f"{path}{part}").replace(f"{aside}{part}")
+                continue
+            Path(f"{aside}{part}").unlink(missing_ok=True)  # of what was set aside before
+    except OSError as failure:
+        raise OSError(f"{describe(error)}; it cannot be set aside: {describe(failure)}") from failure
     store = _open(path, worker)
     logger.warning(
         "cache_file_replaced",
@@ -82,11 +89,28 @@ def replace_store(path: Path, worker: str, error: BaseException, logger: EventLo
     return store
 
 
+def renew_store(path: Path, worker: str, logger: EventLogger) -> Store:
+    """Begin a new file where the one in use has gone from; one that somebody has put there is taken."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for part in _PARTS[1:]:  # of the one that has gone; SQLite would read them into any other
+        Path(f"{path}{part}").unlink(missing_ok=True)
+    store = _open_or_replace(path, worker, logger)
+    logger.warning(
+        "cache_file_replaced",
+        file=str(path),
+        reason="gone",
+        error="the file was removed or replaced while it was in use",
+        set_aside="",
+        using=str(path),
+    )
+    return store
+
+
 def _open_or_replace(path: Path, worker: str, logger: EventLogger) -> Store:
     try:
         return _open(path, worker)
-    except (sqlite3.Error, ForeignFileError, OSError) as error:
-        if isinstance(error, sqlite3.Error) and is_locked(error):
+    except (sqlite3.Error, ForeignFileError) as error:
+        if not (is_damage(error) or isinstance(error, ForeignFileError)):
             raise
         return replace_store(path, worker, error, logger)
 

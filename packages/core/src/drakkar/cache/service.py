@@ -12,16 +12,17 @@ from typing import Any, Final, TypeVar
 from drakkar.cache.cache import Cache
 from drakkar.cache.changes import MAX_PAGE_BYTES, ChangesQuery, encode_page
 from drakkar.cache.exchange import NotStoredError
-from drakkar.cache.files import file_of, is_damage, open_store, replace_store
+from drakkar.cache.files import file_of
+from drakkar.cache.openfile import CacheUnavailableError, OpenFile
 from drakkar.cache.peers import mark_of
 from drakkar.cache.rows import Cursor, Row
 from drakkar.cache.store import Standing, Store
 from drakkar.cache.thread import CacheThread
+from drakkar.cache.trouble import Trouble
 from drakkar.calls import wait_ended
 from drakkar.clock import Clock
 from drakkar.errors import describe
 from drakkar.fleet.provider import EventLogger
-from drakkar.telemetry.outages import Outage
 
 T = TypeVar("T")
 
@@ -29,10 +30,6 @@ START_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 _EXPIRE_ROWS: Final = 2000
-
-
-class CacheUnavailableError(Exception):
-    """What a peer asked for cannot be read now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +63,24 @@ class CacheService:
         self._on_marks = on_marks
         self._clock = clock
         self._logger = logger
-        self._path = Path()
-        self._store: Store | None = None
-        self._opened: list[Store] = []
+        self._file: OpenFile | None = None
         self._newest: Mapping[str, Cursor] = {}
         self._writing = asyncio.Lock()
         self._many_changes = asyncio.Event()
-        self._outages = {"write": Outage(), "read": Outage()}
+        self._trouble = Trouble(clock, logger)
         self._write_began: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._close_files: Callable[[], None] = lambda: None
         self.thread = CacheThread()
         self.cache = Cache(worker, timing.max_memory_entries, self._now_ms)
 
     @property
     def serves(self) -> bool:
-        return self._serves and self._store is not None
+        return self._serves and self._file is not None
+
+    @property
+    def _store(self) -> Store | None:
+        return None if self._file is None else self._file.store
 
     async def start(self) -> None:
         """Open the file; takes at most `START_SECONDS`. Without it the cache is kept in memory alone."""
@@ -90,15 +90,15 @@ class CacheService:
                 hint="the cache is kept in memory alone and shared with nobody; set storage.dir",
             )
             return
-        path = file_of(self._folder, self._worker)
+        file = OpenFile(file_of(self._folder, self._worker), self._worker, self._logger)
+        self._close_files = file.close
         try:
             async with asyncio.timeout(START_SECONDS):
-                store, self._path = await self.thread.run(lambda: self._open(path))
-                standing = await self.thread.run(lambda: store.standing(self._now_ms()))
+                standing = await self.thread.run(lambda: file.open(self._now_ms()))
         except Exception as error:  # noqa: BLE001  the worker runs on, whatever is wrong with the file
-            self._logger.error("cache_file_failed", file=str(path), error=describe(error))
+            self._logger.error("cache_file_failed", file=str(file.path), error=describe(error))
             return
-        self._store = store
+        self._file, self._trouble.file = file, str(file.path)
         self.cache = Cache(self._worker, self._timing.max_memory_entries, self._now_ms, self._read)
         self.cache.issued_ms = standing.issued_ms
         self.cache.on_many_changes = self._many_changes.set
@@ -114,28 +114,17 @@ class CacheService:
             task.cancel()
         await wait_ended(self._tasks, STOP_SECONDS, self._clock)
         try:
-            if self._store is not None:
+            if self._file is not None:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(STOP_SECONDS):
                         with suppress(NotStoredError):
                             await self._write(())
                         await self.thread.run(self._close_files)
                 self._tell_dropped()
-                self._lost(len(self.cache.changed), "the worker stopped before they were written")
+                self._trouble.lost(len(self.cache.changed), "the worker stopped before they were written")
         finally:
-            self._store = None
+            self._file = None
             self.thread.close(self._close_files)
-
-    def _open(self, path: Path) -> tuple[Store, Path]:
-        store, used = open_store(path, self._worker, self._logger)
-        self._opened.append(store)
-        return store, used
-
-    def _close_files(self) -> None:
-        """On the thread, as its last job: also what was opened or written too late for anybody to wait."""
-        for store in self._opened:
-            with suppress(sqlite3.Error):
-                store.close()
 
     def features(self) -> dict[str, Any]:
         """What the card tells of the cache; nothing when peers cannot read it."""
@@ -173,18 +162,20 @@ class CacheService:
                 self.cache.written(changes, standing.issued_ms)
                 self._show(standing)
             except Exception as error:  # whatever it is, the next write must come
-                self._failed("write", error)
+                if self._trouble.failed("write", error):
+                    self._tell_dropped()
                 raise NotStoredError from error
             finally:
                 self._write_began = None
-            self._recovered("write")
+            self._trouble.recovered("write")
+            self._tell_dropped()
 
     async def _write_all_that_can_be(self, changes: dict[str, Row | None], pulled: Sequence[Row]) -> Standing:
         """Write; what could never be written is left out of `changes` and told, so that it keeps nothing else
         from the disk."""
         now_ms = self._now_ms()
         try:
-            return await self._use(lambda store: store.write(changes, pulled, now_ms))
+            return await self._run(lambda file: file.write(changes, pulled, now_ms))
         except (CacheUnavailableError, sqlite3.OperationalError, OSError):
             raise
         except Exception as error:
@@ -192,39 +183,26 @@ class CacheService:
             if not refused:
                 raise
             self.cache.written({key: changes.pop(key) for key in refused}, 0)
-            self._lost(len(refused), describe(error))
-            return await self._use(lambda store: store.write(changes, pulled, now_ms))
+            self._trouble.lost(len(refused), describe(error))
+            return await self._run(lambda file: file.write(changes, pulled, now_ms))
 
     async def _read(self, key: str) -> Row | None:
         try:
             row = await self._use(lambda store: store.read(key))
         except Exception as error:  # noqa: BLE001  who asks for a value is not who can do anything about it
-            self._failed("read", error)
+            self._trouble.failed("read", error)
             return None
-        self._recovered("read")
+        self._trouble.recovered("read")
         return row
 
     async def _use(self, job: Callable[[Store], T]) -> T:
-        if self._store is None:
-            raise CacheUnavailableError("the cache is closed")
-        return await self.thread.run(lambda: self._with_store(job))
+        return await self._run(lambda file: file.use(job))
 
-    def _with_store(self, job: Callable[[Store], T]) -> T:
-        """On the thread. A file that turns out to be damaged is replaced, and the job done on the new one."""
-        store = self._store
-        if store is None:
+    async def _run(self, job: Callable[[OpenFile], T]) -> T:
+        file = self._file
+        if file is None:
             raise CacheUnavailableError("the cache is closed")
-        try:
-            return job(store)
-        except sqlite3.Error as error:
-            if not is_damage(error):
-                raise
-            store.close()
-            fresh = replace_store(self._path, self._worker, error, self._logger)
-            self._opened.append(fresh)
-            fresh.go_on_from(store.issued_ms)
-            self._store = fresh
-            return job(fresh)
+        return await self.thread.run(lambda: job(file))
 
     async def _write_loop(self) -> None:
         while True:
@@ -242,46 +220,22 @@ class CacheService:
                     pass
                 self._show(await self._use(partial(Store.standing, now_ms=now_ms)))
             except Exception as error:  # noqa: BLE001  whatever it is, the next cleanup must come
-                self._failed("write", error)
+                self._trouble.failed("write", error)
 
     def _show(self, standing: Standing) -> None:
         if standing.newest != self._newest:
             self._newest = standing.newest
             self._on_marks()
 
-    def _failed(self, what: str, error: Exception) -> None:
-        outage, now, reason = self._outages[what], self._clock.elapsed(), describe(error)
-        if outage.failed(now, reason):
-            self._logger.warning(
-                "cache_file_unusable",
-                file=str(self._path),
-                op=what,
-                error=reason,
-                suppressed=outage.suppressed,
-            )
-            outage.told(now, reason)
-            self._tell_dropped()
-
-    def _recovered(self, what: str) -> None:
-        failures = self._outages[what].failures
-        lasted = self._outages[what].recovered(self._clock.elapsed())
-        if lasted is not None:
-            self._logger.info("cache_file_recovered", op=what, after_seconds=lasted, failures=failures)
-        self._tell_dropped()
-
     def _disk_fails(self) -> bool:
         """Whether writing fails, or has not come back for long."""
         began = self._write_began
         hangs = began is not None and self._clock.elapsed() - began > STOP_SECONDS
-        return hangs or self._outages["write"].failures > 0
+        return hangs or self._trouble.failing("write")
 
     def _tell_dropped(self) -> None:
-        self._lost(self.cache.dropped, "too many changes while the disk failed")
+        self._trouble.lost(self.cache.dropped, "too many changes while the disk failed")
         self.cache.dropped = 0
-
-    def _lost(self, rows: int, reason: str) -> None:
-        if rows:
-            self._logger.error("cache_changes_lost", file=str(self._path), rows=rows, error=reason)
 
     def _now_ms(self) -> int:
         return int(self._clock.wall().timestamp() * 1000)
