@@ -57,8 +57,13 @@ def test_cards_have_the_bytes_that_others_give_them() -> None:
     "data",
     [
         *(b"", b"null", b"[]", b"3", b'{"x":NaN}', b'{"x":1e999}', b'{"x":"\\ud800"}', b"\xef\xbb\xbf{}"),
-        *(b"[" * 4000, b'{"x":' * 40 + b"1" + b"}" * 40, b'{"x":"' + b"[" * 50 + b'"}', b"{" + b" " * 5000),
-        *(b'{"x":1,"x":2}', b'{"worker":"\xff"}', b"1" * 4000, b"{}"),
+        *(
+            b"[" * 4000,
+            b'{"x":' * 40 + b"1" + b"}" * 40,
+            b'{"worker":"place","x":"' + b"[" * 50 + b'"}',
+            b"{" + b" " * 5000,
+        ),
+        *(b'{"worker":"place","x":1,"x":2}', b'{"worker":"\xff"}', b"1" * 4000, b'{"worker":"place"}'),
     ],
 )
 def test_bytes_are_a_card_when_they_are_one_for_others(data: bytes) -> None:
@@ -73,11 +78,11 @@ def test_bytes_are_a_card_when_they_are_one_for_others(data: bytes) -> None:
 
 
 def test_a_card_is_its_readers_own_each_time() -> None:
-    found = cards.CardEntry("worker-1", encoded(b'{"features":{}}'))
+    found = cards.CardEntry("worker-1", encoded(b'{"worker":"worker-1","features":{}}'))
 
     for _ in range(4):
         card = found.card()
-        assert card == {"features": {}}
+        assert card == {"worker": "worker-1", "features": {}}
         card["features"]["mine"] = 1
 
 

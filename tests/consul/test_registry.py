@@ -164,6 +164,32 @@ async def test_no_name_leaves_the_prefix(
 # --- ages -------------------------------------------------------------------------------------------------
 
 
+async def test_what_is_no_card_is_told_by_its_key(
+    options: dict[str, object], server: Consul, prefix: str
+) -> None:
+    log = RecordingLogger()
+    bad = {
+        "not_json": b'{"worker":',
+        "not_object": b"[]",
+        "wrong_name": b'{"worker":"worker-1"}',
+        "missing_field": b"{}",
+        "wrong_type": b'{"worker":1}',
+        "empty_field": b'{"worker":""}',
+    }
+    for reason, value in bad.items():
+        server.put(f"{prefix}/cards/{reason}", value)
+    provider: ConsulRegistry = make_registry(options)
+    try:
+        await provider.start(make_context(WORKER, logger=log))
+        for _ in range(2):
+            assert await provider.list() == []
+    finally:
+        await provider.stop()
+
+    lines = [(line["file"], line["reason"]) for line in log.named("fleet_card_invalid")]
+    assert sorted(lines) == sorted((f"{prefix}/cards/{reason}", reason) for reason in bad)
+
+
 async def test_an_age_is_unknown_until_the_card_changes(
     options: dict[str, object], provider: ConsulRegistry
 ) -> None:

@@ -170,6 +170,9 @@ async def test_what_is_no_card_is_named_once(registry: MakeRegistry, etcd: Etcd,
     etcd.put(f"{prefix}/cards/a%0Ab", b"[")
     etcd.put(f"{prefix}/cards/\n\x00", b"[]")
     etcd.put(f"{prefix}/cards/copy", encode_card(make_card("worker-1")))
+    etcd.put(f"{prefix}/cards/x1", b"{}")
+    etcd.put(f"{prefix}/cards/x2", b'{"worker":1}')
+    etcd.put(f"{prefix}/cards/x3", b'{"worker":""}')
     for _ in range(3):
         assert await workers(one) == ["worker-1"]
 
@@ -177,6 +180,9 @@ async def test_what_is_no_card_is_named_once(registry: MakeRegistry, etcd: Etcd,
         (r"\n\x00", "not_object"),
         ("a%0Ab", "not_json"),
         ("copy", "wrong_name"),
+        ("x1", "missing_field"),
+        ("x2", "wrong_type"),
+        ("x3", "empty_field"),
     ]
 
 

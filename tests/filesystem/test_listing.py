@@ -71,7 +71,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
     "array": (b"[]", "not_object"),
     "number": (b"3", "not_object"),
     "string": (b'"worker"', "not_object"),
-    "4,000 digits": (b'{"a":' + b"9" * 4000 + b"}", ""),
+    "4,000 digits": (b'{"worker":"bad","a":' + b"9" * 4000 + b"}", ""),
     "5,000 digits": (b'{"a":' + b"9" * 5000 + b"}", "too_large"),
     "4,090 brackets": (b"[" * 2045 + b"]" * 2045, "not_json"),
     "100,000 brackets": (b"[" * 50_000 + b"]" * 50_000, "too_large"),
@@ -174,16 +174,24 @@ async def test_a_name_that_no_worker_has_its_card_under_is_no_card(
 
 
 @pytest.mark.parametrize(
-    "card", [{}, {"schema": 1}, {"worker": ""}, {"worker": 7}, {"worker": None}, {"worker": ["worker-1"]}]
+    ("card", "reason"),
+    [
+        ({}, "missing_field"),
+        ({"schema": 1}, "missing_field"),
+        ({"worker": ""}, "empty_field"),
+        ({"worker": 7}, "wrong_type"),
+        ({"worker": None}, "wrong_type"),
+        ({"worker": ["worker-1"]}, "wrong_type"),
+    ],
 )
-async def test_the_fields_of_a_card_are_left_to_the_worker(
-    folder: Folder, provider: FilesystemRegistry, card: dict[str, Any]
+async def test_a_card_that_names_no_worker_is_told_by_its_file(
+    folder: Folder, provider: FilesystemRegistry, card: dict[str, Any], reason: str
 ) -> None:
     folder.write("bad.json", json.dumps(card))
 
-    assert card in [peer.card for peer in await provider.list()]
+    assert await workers_of(provider) == GOOD
 
-    assert folder.rejected() == {}
+    assert folder.rejected() == {"bad.json": reason}
 
 
 async def test_a_card_of_another_version_is_listed_with_all_its_fields(

@@ -47,11 +47,9 @@ class CardEntry:
 
     def __init__(self, place: str, text: str) -> None:
         card, self.reason = _decode(decoded(text))
-        """Why it is no card: `too_large`, `not_json`, `not_object` or `wrong_name`; empty when it is one."""
+        """Why it is no card, in one word; empty when it is one."""
 
-        worker = card.get("worker")
-        if not self.reason and isinstance(worker, str) and worker and place_of(worker) != place:
-            self.reason = "wrong_name"  # a copy must not be a second row of its worker
+        self.reason = self.reason or _misplaced(card, place)
         self.text = "" if self.reason == "too_large" else text
         """The value as it was sent, unless it is long: the next one that is the same is the same card."""
 
@@ -76,6 +74,19 @@ def instance_in(data: bytes) -> object:
     """The instance that the card in `data` names; None when there is none."""
     card, _ = _decode(data)
     return card.get("instance")
+
+
+def _misplaced(card: Card, place: str) -> str:
+    """Why a card cannot be what a worker put in this place; empty when it can. A copy must not be a second
+    row of its worker. Only here is the place known, so one that names no worker is told of here, too."""
+    if "worker" not in card:
+        return "missing_field"
+    worker = card["worker"]
+    if not isinstance(worker, str):
+        return "wrong_type"
+    if not worker:
+        return "empty_field"
+    return "" if place_of(worker) == place else "wrong_name"
 
 
 def _decode(data: bytes) -> tuple[Card, str]:

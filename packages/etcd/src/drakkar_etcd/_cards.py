@@ -16,7 +16,7 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 class UnreadableError(ValueError):
-    """No card. `reason` is `too_large`, `not_json`, `not_object` or `wrong_name`."""
+    """No card. `reason` is one word."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

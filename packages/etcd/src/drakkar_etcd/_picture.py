@@ -35,10 +35,7 @@ class Entry:
         card = None
         try:
             card = decode_card(decoded(kv.get("value")))
-            worker = card.get("worker")
-            # A copy under another name must not be a second row of its worker. Fields are core's to check.
-            if isinstance(worker, str) and worker and worker != folder.name(self.key):
-                raise UnreadableError("wrong_name")
+            _check_place(card, folder.name(self.key))
         except UnreadableError as error:
             self.reason = error.reason
         self._packed = marshal.dumps(card)
@@ -53,6 +50,20 @@ class Entry:
     def is_older_than(self, seconds: float, now: float) -> bool:
         """Certainly, whether its age is known or not."""
         return now - (self.seen_at if self.heard_at is None else self.heard_at) > seconds
+
+
+def _check_place(card: Json, name: str | None) -> None:
+    """Refuse what no worker of that name put here: a copy must not be a second row of its worker. Only here
+    is the key known, so a card that names no worker is told of here, too."""
+    if "worker" not in card:
+        raise UnreadableError("missing_field")
+    worker = card["worker"]
+    if not isinstance(worker, str):
+        raise UnreadableError("wrong_type")
+    if not worker:
+        raise UnreadableError("empty_field")
+    if worker != name:
+        raise UnreadableError("wrong_name")
 
 
 class Picture:

@@ -63,14 +63,13 @@ class CardFile:
 
         self.mtime_ns = mtime_ns
         self.reason = reason
-        """Why it is no card: `not_a_file`, `unreadable`, `too_large`, `not_json`, `not_object` or
-        `wrong_name`; empty when it is one."""
+        """Why it is no card, in one word; empty when it is one."""
 
         self.errno = errno
         """Why it is `unreadable`."""
 
         self.worker = worker
-        """Whose card it is; empty when there is none or it does not say."""
+        """Whose card it is; empty when there is none."""
 
         self._unused = card
         self._bytes = marshal.dumps(card)
@@ -129,8 +128,9 @@ def _read(folder: int, name: str, last: CardFile | None, regular: bool) -> CardF
     except CardError as error:
         return CardFile(stamp, mtime_ns, reason=error.reason)
     worker = card.get("worker")
-    if not isinstance(worker, str) or not worker:  # the fields of a card are for the worker to check
-        return CardFile(stamp, mtime_ns, card)
+    if not isinstance(worker, str) or not worker:  # told of here, where the name of the file is known
+        missing = "empty_field" if worker == "" else "wrong_type"
+        return CardFile(stamp, mtime_ns, reason=missing if "worker" in card else "missing_field")
     if file_name(worker) != name:  # a copy must not be a second row of its worker
         return CardFile(stamp, mtime_ns, reason="wrong_name")
     return CardFile(stamp, mtime_ns, card, worker)
