@@ -5,7 +5,7 @@ import socket
 
 import pytest
 from drakkar.errors import ConfigError
-from drakkar.server.address import listen
+from drakkar.server.address import listen, origin_of
 
 
 @pytest.mark.parametrize("port", [None, 0, 8080])
@@ -34,3 +34,17 @@ def test_a_port_that_is_not_for_this_user_is_named_once(monkeypatch: pytest.Monk
     assert str(caught.value) == (
         "ui.port: cannot listen on 127.0.0.1:80: Permission denied; choose a port from 1024 on"
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://Fleet.example.org/w/", "https://fleet.example.org"),
+        ("https://fleet.example.org:443", "https://fleet.example.org"),
+        ("http://10.0.0.1:8080/", "http://10.0.0.1:8080"),
+        ("http://[::1]:80/", "http://[::1]"),
+        ("", ""),
+    ],
+)
+def test_an_origin_is_told_as_browsers_do(url: str, origin: str) -> None:
+    assert origin_of(url) == origin

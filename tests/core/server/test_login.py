@@ -98,6 +98,45 @@ async def test_a_form_that_is_none_is_told_so_and_is_no_guess(
     assert (await log_in(browser)).headers["location"] == "./"
 
 
+async def test_who_sent_a_form_that_is_none_by_a_browser_gets_the_form_again(
+    browser: httpx.AsyncClient,
+) -> None:
+    answer = await browser.post("login", data={"token": "x" * 20_000}, headers={"Accept": "text/html,*/*"})
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "text/html; charset=utf-8")
+    assert "That is too long for a token" in answer.text
+    assert 'name="token"' in answer.text
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("", '<p id="problem" role="alert"></p>'),
+        ("failed=wrong&wait=0", ">That is not the token.<"),
+        ("failed=wait&wait=8", ">Try again in 8 s.<"),
+        ("failed=<b>&wait=<b>", '<p id="wait" class="muted"></p>'),
+        ("failed=wait&wait=99999", '<p id="wait" class="muted"></p>'),
+    ],
+)
+async def test_the_form_tells_without_programs_what_went_wrong(
+    browser: httpx.AsyncClient, query: str, told: str
+) -> None:
+    assert told in (await browser.get(f"login?{query}")).text
+
+
+async def test_a_form_that_does_not_come_is_not_waited_for(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drakkar.server.login.FORM_SECONDS", 0.1)
+    host = f"127.0.0.1:{worker.served.port}"
+    head = f"POST /login HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 9\r\n\r\ntoken="
+    async with asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", worker.served.port)
+        writer.write(head.encode())
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_a_form_that_is_none_does_not_spare_the_next_guess_its_wait(browser: httpx.AsyncClient) -> None:
     for _ in range(FREE_GUESSES + 1):
         await log_in(browser, "wrong")

@@ -78,6 +78,30 @@ async def test_refuses_what_is_not_the_token(worker: Worker, authorization: byte
     assert (await raw(worker, authorization)).status_code == 401
 
 
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_the_name_of_the_scheme_may_be_in_any_letters(worker: Worker, scheme: str) -> None:
+    assert (await raw(worker, f"{scheme} {TOKEN}".encode())).status_code == 200
+
+
+async def test_an_action_by_the_cookie_must_tell_its_origin(worker: Worker) -> None:
+    assert worker.url is not None
+    url = f"{worker.url}api/v1/leases/step-down?name=gc"
+    action = {"X-Drakkar-Action": "step-down"}
+    origin = {"Origin": worker.url.rstrip("/")}
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+        await client.post(f"{worker.url}login", data={"token": TOKEN}, headers=origin)
+        assert client.cookies
+        answer = await client.post(url, headers=action)
+        assert answer.status_code == 403
+        assert "Origin" in answer.json()["error"]
+        # Past the guards: this worker has no leases to give up.
+        assert (await client.post(url, headers={**action, **origin})).status_code == 404
+        assert (await client.get(f"{worker.url}api/v1/workers")).status_code == 200
+    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        assert (await client.post(url, headers={**action, **bearer})).status_code == 404
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"])
 async def test_refuses_other_methods_without_the_token_as_well(worker: Worker, method: str) -> None:
     async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
@@ -106,7 +130,7 @@ async def test_compares_in_constant_time(worker: Worker, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(secrets, "compare_digest", spy)
     await get(worker, Authorization="Bearer wrong")
-    assert compared == [(b"Bearer wrong", f"Bearer {TOKEN}".encode())]
+    assert compared == [(b"wrong", TOKEN.encode())]
 
 
 async def test_without_a_token_in_the_settings_everybody_may_read(script: Script) -> None:
@@ -167,3 +191,30 @@ async def test_a_page_of_its_own_origin_may_ask(script: Script) -> None:
     async with make_worker() as worker:
         assert worker.url is not None
         assert (await get(worker, Origin=worker.url.rstrip("/"))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://fleet.example.org", 200),
+        ("http://fleet.example.org", 403),
+        ("https://fleet.example.org:8443", 403),
+        ("https://fleet.example.org.evil.example", 403),
+        ("", 403),
+        ("null", 403),
+    ],
+)
+async def test_a_page_at_its_public_url_may_ask_by_a_proxy_that_passes_another_host(
+    script: Script, origin: str, status: int
+) -> None:
+    async with make_worker(ui__public_url="https://Fleet.example.org:443/w/") as worker:
+        url = f"http://127.0.0.1:{worker.served.port}/api/v1/workers"
+        async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+            assert (await client.get(url, headers={"Origin": origin})).status_code == status
+            foreign = {"Origin": origin, "Host": "evil.example"}
+            assert (await client.get(url, headers=foreign)).status_code == 403
+
+
+async def test_an_empty_origin_is_none_of_ours(script: Script) -> None:
+    async with make_worker() as worker:
+        assert (await get(worker, Origin="")).status_code == 403

@@ -29,7 +29,7 @@ from drakkar.fleet.service import Peer, RegistryHealth, RegistryService
 from drakkar.leadership import Leadership, choose_leases
 from drakkar.leases.backend import LeaseBackend
 from drakkar.membership import choose_provider, make_registry
-from drakkar.server.address import host_names, listen, reachable_host, url_of
+from drakkar.server.address import host_names, listen, origin_of, reachable_host, url_of
 from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
 from drakkar.server.http import HttpServer
@@ -271,7 +271,8 @@ class Worker:
             token = settings.ui.auth_token.get_secret_value()
             hosts = host_names(settings.ui.host, settings.ui.public_url)
             shared = caching if caching is not None and caching.shares else None
-            app = make_app(self, leadership, shared, release, self.metrics, token, hosts, self._clock)
+            origin = origin_of(settings.ui.public_url)
+            app = make_app(self, leadership, shared, release, self.metrics, token, hosts, origin, self._clock)
             self._server = HttpServer(app, self._listener)
             await self._server.start()
         if chosen.provider is not None:

@@ -60,6 +60,14 @@ def host_names(host: str, public_url: str) -> frozenset[str]:
     return frozenset(name.lower() for name in names if name)
 
 
+def origin_of(url: str) -> str:
+    """As a browser tells the origin of a page at `url`; empty for no address."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port not in (None, {"http": 80, "https": 443}.get(parts.scheme)) else ""
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}" if host else ""
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -32,11 +32,12 @@ def make_app(
     metrics: CollectorRegistry,
     auth_token: str,
     hosts: frozenset[str],
+    origin: str,
     clock: Clock,
 ) -> ASGIApp:
-    """Build the application of one worker, which answers by addresses and by the names in `hosts`; `leases`
-    is None for one without background workers, `cache` for one that shares none. An empty `auth_token` leaves
-    everything open to everybody who can connect."""
+    """Build the application of one worker, which answers by addresses and by the names in `hosts`, and pages
+    of `origin` too, if it is not empty; `leases` is None for one without background workers, `cache` for one
+    that shares none. An empty `auth_token` leaves everything open to everybody who can connect."""
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
     api.add_exception_handler(HTTPException, _refused)
     api.include_router(fleet_router(view, clock))
@@ -86,7 +87,7 @@ def make_app(
     async def prometheus() -> Response:
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    return SafeHeaders(OriginGuard(TokenGuard(api, auth_token, tickets), hosts))
+    return SafeHeaders(OriginGuard(TokenGuard(api, auth_token, tickets), hosts, origin))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -7,9 +7,11 @@ memory; only those that were given back before their end are remembered.
 Guesses are slowed down per address. A guess in the header `Authorization` is not: choose a long token.
 """
 
+import asyncio
 import hashlib
 import hmac
 import math
+import re
 import secrets
 from collections import OrderedDict
 from typing import Final
@@ -25,8 +27,17 @@ from drakkar.server.page import PAGES, page
 TICKET_SECONDS: Final = 12 * 3600
 FREE_GUESSES: Final = 3
 MAX_WAIT_SECONDS: Final = 60.0
+FORM_SECONDS: Final = 10.0
+"""How long the form may take to come."""
+
 _MAX_FORM_BYTES: Final = 8192
 _REMEMBERED: Final = 1024
+_WAIT: Final = re.compile(r"[0-9]{1,2}", re.ASCII)
+_PROBLEMS: Final = {
+    "wrong": "That is not the token.",
+    "wait": "Too many wrong tokens.",
+    "form": "That is too long for a token, or did not come whole.",
+}
 
 
 class Tickets:
@@ -98,16 +109,22 @@ def login_router(tickets: Tickets, clock: Clock) -> APIRouter:
     patience = Patience(clock)
 
     @router.get("/login")
-    async def form() -> Response:
-        return page("login.html")
+    async def form(failed: str = "", wait: str = "") -> Response:
+        return _form(_PROBLEMS.get(failed, ""), wait if _WAIT.fullmatch(wait) else "0")
 
     @router.post("/login")
     async def log_in(request: Request) -> Response:
         if refusal := _foreign(request):
             return refusal
         after = target(request.query_params.get("next", ""))
-        guess = await _token_in(request)
+        try:
+            async with asyncio.timeout(FORM_SECONDS):
+                guess = await _token_in(request)
+        except TimeoutError:
+            return _refusal(408, "the form did not come whole in time")
         if guess is None:
+            if "text/html" in request.headers.get("accept", ""):
+                return _form(_PROBLEMS["form"], "0", status=400)
             return _refusal(400, "send a form with the one field 'token', as the page does")
         address = request.client.host if request.client else ""
         if (wait := patience.wait_seconds(address)) > 0:
@@ -137,6 +154,14 @@ def login_router(tickets: Tickets, clock: Clock) -> APIRouter:
         return answer
 
     return router
+
+
+def _form(problem: str, wait: str, status: int = 200) -> Response:
+    """The page of the form, with one of `_PROBLEMS` on it, and digits: how many seconds to wait."""
+    told = f"Try again in {wait} s." if int(wait) else ""
+    form = page("login.html")
+    body = bytes(form.body).replace(b"{problem}", problem.encode()).replace(b"{wait}", told.encode())
+    return Response(body, status, media_type=form.media_type)
 
 
 def target(wanted: str) -> str:

@@ -21,6 +21,8 @@ PEER_PATHS: Final = frozenset({"/api/v1/peer/cache/changes"})
 
 LOGIN_PATHS: Final = frozenset({"/login", "/logout"})
 
+_READING: Final = frozenset({"GET", "HEAD"})
+
 
 class TokenGuard:
     """Refuses every request outside `OPEN_PATHS`, `PEER_PATHS`, the login and the assets that carries neither
@@ -33,16 +35,29 @@ class TokenGuard:
     def __init__(self, app: ASGIApp, token: str, tickets: Tickets | None) -> None:
         self._app = app
         self._tickets = tickets
-        self._expected = f"Bearer {token}".encode() if token else None
+        self._expected = token.encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._expected is None or _is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         request = HTTPConnection(scope)
-        given = request.headers.get("authorization", "").encode("latin-1")
-        if secrets.compare_digest(given, self._expected) or self._has_ticket(request):
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        fits = secrets.compare_digest(given.encode("latin-1"), self._expected)
+        if fits and scheme.lower() == "bearer":
             await self._app(scope, receive, send)
+            return
+        if self._has_ticket(request):
+            # A cookie is sent by the browser, whoever wrote the page: what changes something must tell its
+            # origin, which `OriginGuard` has looked at.
+            if scope["method"] in _READING or "origin" in request.headers:
+                await self._app(scope, receive, send)
+                return
+            refusal = JSONResponse(
+                {"error": "with the cookie of the login an action needs an Origin header; or send the token"},
+                status_code=403,
+            )
+            await refusal(scope, receive, send)
             return
         if scope["path"] in PAGES and "text/html" in request.headers.get("accept", ""):
             address = login_address(scope["path"], scope["query_string"].decode("latin-1"))
@@ -66,14 +81,16 @@ def _is_open(path: str) -> bool:
 
 class OriginGuard:
     """Refuses what comes by way of somebody else's web page: a name that was made to point here (the `Host`
-    is neither an address nor one of `hosts`), or a request from a page of another origin.
+    is neither an address nor one of `hosts`), or a request from a page of another origin than that `Host` or
+    `origin`, the one of `ui.public_url`: a proxy there may ask under another name.
 
     Probes are let through: they come by whatever name the platform uses, and learn nothing.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], origin: str) -> None:
         self._app = app
         self._hosts = hosts
+        self._origin = origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = None
@@ -89,9 +106,11 @@ class OriginGuard:
         if not self._is_ours(host):
             return "this is not a name of this worker: use its address, or set ui.public_url"
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != host.lower():
-            return "requests from pages of another origin are refused"
-        return None
+        if origin is None or origin.partition("://")[2].lower() == host.lower():
+            return None
+        if self._origin and origin == self._origin:
+            return None
+        return "requests from pages of another origin are refused"
 
     def _is_ours(self, host: str) -> bool:
         try:
