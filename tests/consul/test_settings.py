@@ -1,10 +1,16 @@
 """Options: what is understood, what is refused, and that no secret is shown."""
 
+import re
 from typing import Any
 
 import pytest
+from drakkar.errors import ConfigError
+from drakkar.leadership import choose_leases
+from drakkar.membership import choose_provider
+from drakkar.settings import load_settings
 from drakkar_consul import make_registry
 from drakkar_consul.settings import read_settings
+from support.log import RecordingLogger
 
 
 def test_it_needs_no_option_at_all() -> None:
@@ -97,6 +103,44 @@ def test_it_refuses_in_one_line_what_does_not_hold(options: dict[str, Any], mess
             make(options)
         assert str(refused.value).startswith(message)
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (
+            {"supervisor.leases.plugin_options": '{"prefix": ""}'},
+            "supervisor.leases.plugin_options.prefix is",
+        ),
+        (
+            {"supervisor.leases.plugin_options": '{"prefx": ""}'},
+            "supervisor.leases.plugin_options has no option",
+        ),
+        (
+            {"supervisor.leases.provider": "consul", "fleet.registry.consul.prefix": ""},
+            ": fleet.registry.consul.",
+        ),
+        ({"fleet.registry.plugin_options": '{"prefix": ""}'}, ": fleet.registry.plugin_options.prefix is"),
+    ],
+)
+def test_a_worker_names_the_key_that_was_written(overrides: dict[str, str], named: str) -> None:
+    settings = load_settings(
+        environ={},
+        overrides={"fleet.registry.provider": "consul", "supervisor.leases.ttl_seconds": "60", **overrides},
+    )
+
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        choose_leases(settings, [], RecordingLogger())
+
+
+def test_a_worker_names_the_written_key_of_its_cards_too() -> None:
+    settings = load_settings(
+        environ={},
+        overrides={"fleet.registry.provider": "consul", "fleet.registry.plugin_options": '{"prefix": ""}'},
+    )
+
+    with pytest.raises(ConfigError, match=r": fleet\.registry\.plugin_options\.prefix is empty"):
+        choose_provider(settings, RecordingLogger())
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from drakkar.settings import Settings, load_settings
 from drakkar.settings.resolve import (
     cluster_name,
     config_summary,
+    naming_written_keys,
     provider_options,
     registry_folder,
     spans_hosts,
@@ -158,6 +159,48 @@ def test_a_provider_gets_its_section_and_the_plugin_options_on_top(
     keys: dict[str, str], expected: dict[str, Any]
 ) -> None:
     assert provider_options(settings(**keys)) == expected
+
+
+CARDS, LEASES = "fleet.registry.plugin_options", "supervisor.leases.plugin_options"
+
+
+@pytest.mark.parametrize(
+    ("keys", "leases", "text", "told"),
+    [
+        ({}, False, "fleet.registry.redis.url is", "fleet.registry.redis.url is"),
+        ({CARDS: '{"url": 1}'}, False, "fleet.registry.redis.url is", f"{CARDS}.url is"),
+        ({CARDS: '{"url": 1}'}, False, "fleet.registry.redis.url_b is", "fleet.registry.redis.url_b is"),
+        (
+            {CARDS: '{"a.": 1}'},
+            False,
+            "fleet.registry.redis has no option 'a.'",
+            f"{CARDS} has no option 'a.'",
+        ),
+        ({CARDS: '{"url": 1}'}, True, "fleet.registry.redis.url is", f"{CARDS}.url is"),
+        ({LEASES: '{"url": 1}'}, False, "fleet.registry.redis.url is", "fleet.registry.redis.url is"),
+        (
+            {LEASES: '{"url": 1}', CARDS: '{"url": 1}'},
+            True,
+            "fleet.registry.redis.url is",
+            f"{LEASES}.url is",
+        ),
+        (
+            {CARDS: '{"url": 1}', "supervisor.leases.provider": "etcd"},
+            True,
+            "fleet.registry.etcd.url is",
+            "fleet.registry.etcd.url is",
+        ),
+    ],
+)
+def test_what_a_provider_refuses_is_told_by_the_key_that_was_written(
+    keys: dict[str, str], leases: bool, text: str, told: str
+) -> None:
+    loaded = load_settings(environ={}, overrides={"fleet.registry.provider": "redis"} | keys)
+
+    with pytest.raises(ConfigError) as refused, naming_written_keys(loaded, leases=leases):
+        raise ConfigError(text)
+
+    assert str(refused.value) == told
 
 
 def test_a_provider_cannot_change_the_settings_through_its_options() -> None:

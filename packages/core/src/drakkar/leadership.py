@@ -15,7 +15,7 @@ from drakkar.leases.backend import LeaseBackend, LeaseContext, LeaseInfo
 from drakkar.leases.keeper import LeaseKeeper
 from drakkar.leases.plugins import LEASE_PROVIDER_KEY, make_lease_backend
 from drakkar.settings import Settings
-from drakkar.settings.resolve import lease_options, lease_provider
+from drakkar.settings.resolve import lease_options, lease_provider, naming_written_keys
 from drakkar.supervisor.chosen import Supervised
 from drakkar.supervisor.history import HistoryEvent
 from drakkar.supervisor.supervisor import Supervisor
@@ -37,7 +37,8 @@ def choose_leases(
     if not workers and leases == type(leases)():
         return None
     key = LEASE_PROVIDER_KEY if leases.provider else PROVIDER_KEY
-    backend = make_lease_backend(lease_provider(settings), lease_options(settings), logger, key)
+    with naming_written_keys(settings, leases=True):
+        backend = make_lease_backend(lease_provider(settings), lease_options(settings), logger, key)
     if problems := leases.timing.problems(backend.min_ttl_seconds):
         raise ConfigError(problems[0])
     return backend if workers else None

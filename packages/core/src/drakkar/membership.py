@@ -13,7 +13,7 @@ from drakkar.fleet.provider import EventLogger, RegistryContext, RegistryProvide
 from drakkar.fleet.service import RegistryService, RegistryTiming
 from drakkar.server.address import is_loopback
 from drakkar.settings import Settings
-from drakkar.settings.resolve import provider_options, registry_folder, spans_hosts
+from drakkar.settings.resolve import naming_written_keys, provider_options, registry_folder, spans_hosts
 from drakkar.telemetry.metrics import RegistryMetrics
 
 _REFRESH_JITTER: Final = 0.2
@@ -31,7 +31,8 @@ def choose_provider(settings: Settings, logger: EventLogger) -> RegistryProvider
     elif name == "filesystem" and registry_folder(settings) is None:
         off = "fleet_registry_disabled_no_dir"
     if off is None:
-        return make_provider(name, provider_options(settings), logger)
+        with naming_written_keys(settings):
+            return make_provider(name, provider_options(settings), logger)
     load_provider(name, logger)  # a name that does not exist is wrong, registry or not
     logger.warning(off, provider=name)
     return None

@@ -1,8 +1,10 @@
 """What follows from the settings: names, folders, options. Nothing here opens or creates anything."""
 
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,29 @@ def lease_options(settings: Settings) -> dict[str, Any]:
         folder = registry_folder(settings)
         options["local"] = folder is None or not (folder[1] or settings.shared.dir)
     return deepcopy(options | leases.plugin_options)
+
+
+@contextmanager
+def naming_written_keys(settings: Settings, *, leases: bool = False) -> Iterator[None]:
+    """Let a `ConfigError` about an option of the provider, or of its `leases`, name the key that was written.
+    A provider knows its own section alone, and the option may come from `plugin_options`."""
+    registry, own = settings.fleet.registry, settings.supervisor.leases
+    provider = lease_provider(settings) if leases else registry.provider
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        if leases:
+            text = _moved(text, provider, "supervisor.leases.plugin_options", own.plugin_options)
+        if not (leases and own.provider):
+            text = _moved(text, provider, "fleet.registry.plugin_options", registry.plugin_options)
+        raise ConfigError(text) from error
+
+
+def _moved(text: str, provider: str, section: str, options: Mapping[str, Any]) -> str:
+    names = "|".join(map(re.escape, options))
+    here = rf"fleet\.registry\.{re.escape(provider)}(?=\.(?:{names})\b| has no option '(?:{names})')"
+    return re.sub(here, section, text) if options else text
 
 
 def _section_options(settings: Settings, provider: str) -> dict[str, Any]:
