@@ -2,8 +2,9 @@
 
 Not guaranteed: that a lease whose holder died is free after its ttl to the second; the servers free it within
 some tens of milliseconds of that, but a fail-over among them gives every session its full time again. Nor
-that whoever can write below the prefix does no harm: a key that somebody deletes may be taken by another
-process before its holder notices at its next renewal; one that somebody overwrites stays locked until then.
+that whoever can write below the prefix or end sessions does no harm: a key that is deleted, or whose session
+or node is removed, may be taken by another process before its holder notices at its next renewal, and so may
+all when the servers lose their data; a key that somebody overwrites stays locked until then.
 
 Reads are made in the default mode. A server that has just been cut off from the others, and does not know it,
 may answer them for half a second with what was true then. That costs a refusal or a wake-up that comes to
