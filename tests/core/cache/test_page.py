@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from drakkar.cache.changes import encode_page
 from drakkar.cache.page import MAX_BODY_BYTES, MAX_ROW_BYTES, BadPageError, PageReader
-from drakkar.cache.rows import MAX_KEY_BYTES, MAX_MS, MAX_VALUE_BYTES, Cursor, Row, encode_value
+from drakkar.cache.rows import MAX_KEY_BYTES, MAX_MS, MAX_STAMP_MS, MAX_VALUE_BYTES, Cursor, Row, encode_value
 from hypothesis import given
 from hypothesis import strategies as st
 from support.caches import NOW_MS, a_row, page_of
 
+KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=50)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 ROWS = st.lists(
     st.builds(
         lambda key, value, expires: a_row(f"k{key}", value=encode_value(value)[0], expires_at_ms=expires),
-        TEXT,
+        KEYS,
         st.dictionaries(TEXT, TEXT | st.lists(st.integers()), max_size=3),
         st.none() | st.integers(0, MAX_MS),
     ),
@@ -102,7 +103,9 @@ BAD: dict[str, bytes] = {
     "a fraction": GOOD.replace(str(NOW_MS).encode(), b"1.5"),
     "a flag for a time": GOOD.replace(b'"expires_at_ms": null', b'"expires_at_ms": true'),
     "a huge number": GOOD.replace(str(NOW_MS).encode(), b"9" * 5000),
-    "a time beyond all calendars": page_of([a_row(ms=MAX_MS + 1)]),
+    "a time beyond all calendars": page_of([a_row(expires_at_ms=MAX_MS + 1)]),
+    "a version that leaves no room for the next": page_of([a_row(ms=MAX_STAMP_MS + 1)]),
+    "a key with NUL": page_of([a_row("a\0b")]),
     "a time before all": page_of([a_row(ms=-1)]),
     "an empty key": page_of([a_row("")]),
     "a long key": page_of([a_row("x" * (MAX_KEY_BYTES + 1))]),
@@ -138,6 +141,22 @@ def test_what_is_no_page_is_refused(name: str, size: int) -> None:
 def test_rows_out_of_order_are_refused(places: list[Cursor], after: Cursor | None) -> None:
     with pytest.raises(BadPageError, match=r"order"):
         read(page_of([a_row(key, ms) for ms, key in places]), after=after)
+
+
+@pytest.mark.parametrize("piece", [1000, 128 * 1024, 4 * 1024 * 1024])
+@pytest.mark.parametrize("place", [0, 1, 5])
+def test_a_row_has_a_mebibyte_at_most_however_it_comes(piece: int, place: int) -> None:
+    def page(size: int) -> list[bytes]:
+        rows = [a_row(f"k{number}") for number in range(6)]
+        rows[place] = rows[place]._replace(value="")
+        missing = size - len(json.dumps(rows[place]._asdict()))
+        rows[place] = rows[place]._replace(value="x" * missing)
+        body = page_of(rows)
+        return [body[start : start + piece] for start in range(0, len(body), piece)]
+
+    assert len(read(*page(MAX_ROW_BYTES))[0]) == 6
+    with pytest.raises(BadPageError, match="more than 1048576 bytes"):
+        read(*page(MAX_ROW_BYTES + 1))
 
 
 def test_rows_of_one_time_are_in_the_order_of_code_points() -> None:

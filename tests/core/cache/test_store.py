@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drakkar.cache.changes import encode_page
 from drakkar.cache.exchange import NotStoredError
 from drakkar.cache.files import file_of
-from drakkar.cache.rows import Cursor, Row
+from drakkar.cache.page import PageReader
+from drakkar.cache.rows import MAX_STAMP_MS, Cursor, Row
 from drakkar.cache.store import Standing, Store
 from support.caches import NOW_MS, a_row, flush, open_cache
 from support.clock import FakeClock
@@ -160,6 +162,18 @@ def test_stamps_go_on_after_a_restart_also_when_the_newest_row_has_gone(tmp_path
         assert store.issued_ms == NOW_MS + 1000 + number
         store.write({f"k{number}": None}, (), NOW_MS)
         store.close()
+
+
+def test_stamps_do_not_leave_what_peers_accept(store: Store) -> None:
+    write(store, pulled=(a_row("a", MAX_STAMP_MS),))
+    for key in ("a", "b", "c"):
+        write(store, own(key))
+    rows, _ = store.changes(("cluster",), None, 1000, MANY, NOW_MS)
+    assert [row.key for row in rows] == ["a", "b", "c"]
+    reader = PageReader(None)
+    reader.feed(encode_page(rows, more=False))
+    assert not reader.end()
+    assert store.issued_ms == MAX_STAMP_MS
 
 
 def test_a_key_keeps_when_it_was_created(store: Store) -> None:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Final
 
 from drakkar.cache.memory import Entry, Memory
-from drakkar.cache.rows import MAX_MS, SCOPES, Row, Scope, check_key, encode_value, is_key, wins
+from drakkar.cache.rows import MAX_MS, MAX_STAMP_MS, SCOPES, Row, Scope, check_key, encode_value, is_key, wins
 
 MANY_CHANGES: Final = 10_000
 """That wait to be written: then they are written before their time."""
@@ -79,7 +79,7 @@ class Cache:
         expires_at = None if ttl is None else min(MAX_MS, now + _milliseconds(ttl))
         known = self._entries.get(key)
         stamp = max(now, self.issued_ms + 1, 0 if known is None else known.row.updated_at_ms + 1)
-        self.issued_ms = min(stamp, MAX_MS)
+        self.issued_ms = min(stamp, MAX_STAMP_MS)
         row = Row(key, scope, text, size, now, self.issued_ms, expires_at, self._worker)
         self._memory.put(row)
         # What is kept in memory alone must not leave an older value on disk, which would come back later.

@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 
 from drakkar.cache.changes import MAX_LIMIT
-from drakkar.cache.rows import MAX_KEY_BYTES, MAX_MS, Cursor, Row
+from drakkar.cache.rows import MAX_KEY_BYTES, MAX_MS, MAX_STAMP_MS, Cursor, Row
 from drakkar.cache.thread import breathe
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
@@ -22,6 +22,7 @@ _VALUE: Final = rb"(?:" + _TEXT + rb"|[-+.\w]++)"
 _PAIR: Final = rb"\s*+" + _TEXT + rb"\s*+:\s*+" + _VALUE + rb"\s*+(?:,(?=\s*+\")|(?=\}))"
 _ROW: Final = rb"\s*+\{(?:" + _PAIR + rb"){0,32}+\}"
 _ROWS: Final = re.compile(_ROW + rb"(?:\s*+," + _ROW + rb"){0,99}+", re.DOTALL)
+_ONE_ROW: Final = re.compile(rb"\{(?:" + _PAIR + rb"){0,32}+\}", re.DOTALL)
 _MEMBER: Final = re.compile(
     rb'\s*+("rows"\s*+:\s*+\[)|\s*+' + _TEXT + rb"\s*+:\s*+(?:" + _TEXT + rb"|[-+.\w]++)(?=\s*+[,}])",
     re.DOTALL,
@@ -60,8 +61,7 @@ class PageReader:
         while (end := self._next(at)) is not None:
             at = end
         self._buffer = self._buffer[at:]
-        if len(self._buffer) > MAX_ROW_BYTES:
-            raise BadPageError(f"a row of more than {MAX_ROW_BYTES} bytes, or what is no row")
+        self._check_size(len(self._buffer))
         self._look_again_at = 2 * len(self._buffer)
 
     def end(self) -> bool:
@@ -109,6 +109,9 @@ class PageReader:
             if head and not head.startswith(b"{"):
                 raise BadPageError("what stands where a row should is none")
             return None
+        if len(found[0]) > MAX_ROW_BYTES:  # some rows, or a large one that came in one piece
+            for row in _ONE_ROW.finditer(found[0]):
+                self._check_size(len(row[0]))
         self._take(found[0])
         self._next = self._after_row
         return found.end()
@@ -127,6 +130,10 @@ class PageReader:
             return None
         self._next = steps[found[1]]
         return found.end()
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_ROW_BYTES:
+            raise BadPageError(f"a row of more than {MAX_ROW_BYTES} bytes, or what is no row")
 
     def _take(self, text: bytes) -> None:
         try:
@@ -155,10 +162,14 @@ def _checked(fields: dict[str, Any]) -> Row:
     for ms in (created, updated, 0 if expires is None else expires):
         if type(ms) is not int or not 0 <= ms <= MAX_MS:
             raise ValueError("times must be in milliseconds since 1970")
+    if updated > MAX_STAMP_MS:  # type: ignore[operator]  # in the loop
+        raise ValueError("updated_at_ms is after the year 8999")
     # Raises for half a surrogate pair, which could not be stored.
     size = len(value) if value.isascii() else len(value.encode())
     if not (origin.isascii() and scope.isascii()):
         _ = origin.encode(), scope.encode()
     if not 0 < (len(key) if key.isascii() else len(key.encode())) <= MAX_KEY_BYTES:
         raise ValueError("the key is empty or too long")
+    if "\0" in key:
+        raise ValueError("the key holds a NUL character")
     return Row(key, scope, value, size, created, updated, expires, origin)  # type: ignore[arg-type]  # in the loop

@@ -22,7 +22,11 @@ MAX_VALUE_BYTES: Final = 256 * 1024
 
 MAX_VALUE_DEPTH: Final = 64
 MAX_MS: Final = 253_402_300_799_999
-"""The end of the year 9999; a later `updated_at_ms` could never be exceeded by anybody."""
+"""The end of the year 9999."""
+
+MAX_STAMP_MS: Final = 221_845_391_999_999
+"""The end of the year 8999, for `updated_at_ms`: a page with a later one is refused, and none is given here.
+Who has to exceed a row of a peer needs room for it, which what stands for "never" must not use up."""
 
 Cursor = tuple[int, str]
 """The `updated_at_ms` and the key of the last row that was read; text compares as SQLite compares it, by code

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from drakkar.cache.rows import MAX_MS, SERVED_SCOPES, Cursor, Row
+from drakkar.cache.rows import MAX_STAMP_MS, SERVED_SCOPES, Cursor, Row
 from drakkar.cache.thread import breathe
 
 SCHEMA_VERSION: Final = 1
@@ -44,7 +44,7 @@ _INSERT: Final = (
     f"INSERT INTO rows ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET {_SET}"  # noqa: S608
 )
 WRITE: Final = (
-    f"{_INSERT}, updated_at_ms = min(max(excluded.updated_at_ms, rows.updated_at_ms + 1), {MAX_MS})"
+    f"{_INSERT}, updated_at_ms = min(max(excluded.updated_at_ms, rows.updated_at_ms + 1), {MAX_STAMP_MS})"
 )
 MERGE: Final = f"""{_INSERT}, created_at_ms = excluded.created_at_ms, updated_at_ms = excluded.updated_at_ms
 WHERE excluded.updated_at_ms > rows.updated_at_ms
@@ -156,7 +156,7 @@ class Store:
             if row is None:
                 continue
             if row.updated_at_ms <= self.issued_ms:
-                issued += 1
+                issued = min(issued + 1, MAX_STAMP_MS)
                 row = row._replace(updated_at_ms=issued)  # noqa: PLW2901
             rows.append(row)
         self._db.execute("BEGIN IMMEDIATE")
