@@ -299,6 +299,22 @@ async def ticking() -> AsyncIterator[tuple[list[float], list[float]]]:
     task.cancel()
 
 
+@pytest.mark.parametrize("kind", ["hangs up", "length too long", "hangs up in its head", "and in a chunk"])
+async def test_a_peer_that_dies_in_its_answer_is_told_as_that(tmp_path: Path, kind: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\n"
+    more: dict[str, Reply] = {
+        "hangs up in its head": lambda send: send(head),
+        "and in a chunk": lambda send: send(head + b"Transfer-Encoding: chunked\r\n\r\n50\r\n{"),
+    }
+    answer = more[kind] if kind in more else HOSTILE[kind][0]
+    with serving(answer) as server:
+        async with open_cache(tmp_path) as service:
+            puller = Puller(service, a_peer(server.url))
+            await puller.cycle()
+    [line] = puller.log.named("fleet_peer_request_failed")
+    assert "closed the connection" in line["error"]
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 async def test_a_hostile_peer_costs_its_own_time_and_nothing_else(tmp_path: Path, kind: str) -> None:
     answer, outcome = HOSTILE[kind]
@@ -447,15 +463,27 @@ async def test_a_cycle_ends_at_its_deadline_and_the_next_begins_with_who_is_left
                 *slow,
                 a_peer(sound.url, "worker-4"),
                 timeout_seconds=60,
-                cycle_deadline_seconds=0.3,
-                max_concurrent_peers=2,
+                cycle_deadline_seconds=2,
+                max_concurrent_peers=1,
             )
             began = time.monotonic()
             await puller.cycle()
             assert time.monotonic() - began < 30
-            assert puller.outcomes() == {}, "what was left is not counted"
+            assert puller.outcomes() == {"timeout": 1}, "what was left is not counted"
             await puller.cycle()
-    assert puller.outcomes() == {"ok": 1}
+    assert puller.count("ok") == 1
+
+
+async def test_a_peer_that_hangs_is_told_however_short_the_cycles_are(tmp_path: Path) -> None:
+    with serving(silent) as server:
+        async with open_cache(tmp_path) as service:
+            peer = a_peer(server.url)
+            puller = Puller(service, peer, timeout_seconds=5, cycle_deadline_seconds=1)
+            await puller.cycle()
+    assert puller.outcomes() == {"timeout": 1}
+    [line] = puller.log.named("fleet_peer_request_failed")
+    assert (line["outcome"], line["error"]) == ("timeout", "no answer within 0.9 s")
+    assert len(puller.log.named("fleet_peer_backoff")) == 1
 
 
 async def test_what_was_read_before_the_deadline_is_kept(tmp_path: Path) -> None:

@@ -137,8 +137,15 @@ class PeerConnection:
             await asyncio.sleep(0)
         if self._reader is None:
             raise ConnectionError("the connection is closed")
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(_READ_BYTES))
+        data = None
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = await self._reader.read(_READ_BYTES)
+                self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            if data == b"":
+                raise ConnectionError("the peer has closed the connection in its answer") from error
+            raise
         return event
 
 

@@ -28,6 +28,9 @@ from drakkar.telemetry.outages import Outage
 FIRST_CYCLE_SECONDS: Final = 2.0
 """At most, and a random part of it: workers that start together do not all ask at once."""
 
+_REQUEST_SHARE: Final = 0.9
+"""Of a cycle, what one request may take: who hangs for all of it fails, rather than being left unnoticed."""
+
 _STOP_SECONDS: Final = 1.0
 _MAX_STATES: Final = 4096
 _LAST_KEY: Final = "\U0010ffff"
@@ -70,7 +73,8 @@ class Exchange:
         self._store = store
         self._clock = clock
         self._logger = logger
-        self._client = PeerClient(thread, timing.timeout_seconds, metrics, connect)
+        limit = min(timing.timeout_seconds, _REQUEST_SHARE * timing.cycle_deadline_seconds)
+        self._client = PeerClient(thread, limit, metrics, connect)
         self._states: dict[str, PeerState] = {}
         self._cycle = 0
         self._outage = Outage()
