@@ -139,6 +139,29 @@ def test_a_long_text_takes_no_room_from_other_columns(page: Page) -> None:
     assert page.evaluate(OUTSIDE) == 0
 
 
+def test_a_long_text_is_two_lines_until_it_has_the_focus(
+    fleet: Fleet, start: Callable[..., list[WorkerProcess]], open_page: Callable[..., Page]
+) -> None:
+    write(fleet.cards, make_card("worker-2" + "x" * 100, cluster="c" * 200, version="v" * 200))
+    [worker] = start("worker-1", settings={"fleet.registry.offline_after_seconds": 3600})
+    wait_for(lambda: len(worker.rows()) == 2, what="listing the card")
+    page = open_page(worker.url)
+    line = page.locator("table.workers tbody tr").filter(has_text="vvv")
+    expect(line).to_have_count(1)
+    assert line.evaluate("node => node.offsetHeight") < 70
+    version = line.locator("td.version")
+    version.hover()
+    expect(version).to_have_attribute("title", "v" * 200)
+    version.focus()
+    whole = "node => node.firstChild.scrollHeight <= node.firstChild.clientHeight + 1"
+    assert version.evaluate(whole)
+    page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
+    page.get_by_role("combobox", name="Go to worker").fill("xxxx")
+    option = page.locator("#switch-list [role=option]")
+    expect(option).to_have_count(1)
+    assert option.evaluate("node => node.offsetHeight") < 70
+
+
 def test_a_card_of_many_names_leaves_the_others_their_room(
     fleet: Fleet, start: Callable[..., list[WorkerProcess]], open_page: Callable[..., Page]
 ) -> None:

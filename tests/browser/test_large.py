@@ -81,3 +81,21 @@ def test_a_large_fleet_is_shown_sorted_filtered_and_updated(
         re.compile(r"^and \d+ more$|^worker")
     )
     assert sorted(page.evaluate("tasks"))[-3:][:1] <= [STUTTER_MS]  # two may be the machine's
+
+
+OWN_WORDS = {
+    "td.state": ["starting", "running", "draining"],
+    "td.liveness": ["? unknown"],
+    "td.number": ["this worker", "119 min ago", "47 h ago", "365 d ago"],
+}
+
+
+def test_its_own_words_are_not_cut_in_a_line(fleet: Fleet, open_page: Callable[..., Page]) -> None:
+    page = open_page(filled(fleet, 301).url)
+    expect(page.locator("table.workers.windowed")).to_be_visible()
+    line = page.locator("table.workers tbody tr:not(.space)").nth(1)
+    cut = "(cell, word) => { cell.textContent = word; return cell.scrollWidth > cell.clientWidth; }"
+    for width in (1280, 1000):
+        page.set_viewport_size({"width": width, "height": 900})
+        for cell, words in OWN_WORDS.items():
+            assert [word for word in words if line.locator(cell).evaluate(cut, word)] == [], width

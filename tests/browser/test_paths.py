@@ -127,6 +127,19 @@ def test_a_lost_connection_is_told_and_a_restarted_worker_found_again(start: Sta
     expect(row(page, "worker-1")).to_have_count(1)  # what was known stays
     old = page.locator("#leases").get_by_text(re.compile(r"This list is from .* not read again yet"))
     expect(old).to_be_visible()
+    # What was so then does not look as if it were so now.
+    online = row(page, "worker-1").locator(".online")
+    color = "node => getComputedStyle(node).color"
+    assert online.evaluate(color) == page.locator(".brand + .own").evaluate(color)
+    time_here = "async () => (await import('/assets/time.js')).now()"
+    then = page.evaluate(time_here)
+    waiting = banner.inner_text()
+    expect(banner).not_to_have_text(waiting)
+    assert page.evaluate(time_here) == then
+    expect(page.locator("#timeline svg .axis.end")).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
+    assert page.evaluate("Date.now() / 1000") > then + 1
+    banner.get_by_role("button", name="Try now").click()
+    expect(banner).to_contain_text("Trying again in")
     note = """() => { const banner = document.getElementById("connection");
       const old = [...document.querySelectorAll("#leases p")].find(p => /not read again/.test(p.textContent));
       new MutationObserver(() => { window.whenBack ??= banner.hidden ? !old.hidden : undefined; })

@@ -1,6 +1,6 @@
 // The one stream of a page. When it breaks it is opened again, later and later, from the last message on.
 
-import { sync } from "./time.js";
+import { hold, sync } from "./time.js";
 
 const PARTS = ["workers", "seen", "registry", "supervisor", "history", "leases"];
 const SILENT_MS = 15000; // a beat comes every five seconds
@@ -12,6 +12,7 @@ let source = null;
 let last = "";
 let version = null;
 let failures = 0;
+let heardAt = Date.now();
 let lostAt = null;
 let retryAt = null;
 let watchdog = 0;
@@ -22,11 +23,11 @@ export function on(part, work) {
   listeners.set(part, [...(listeners.get(part) ?? []), work]);
 }
 
-/** Since when there is no connection, and when it is tried again (milliseconds, null); or null while there is one. */
+/** Since when nothing was heard, and when it is tried again (milliseconds, null); or null while there is one. */
 export const lost = () => (lostAt === null ? null : { since: lostAt, retryAt });
 
 export function open() {
-  clearTimeout(retry);
+  close();
   retryAt = null;
   source = new EventSource(last ? `api/v1/events?after=${encodeURIComponent(last)}` : "api/v1/events");
   source.addEventListener("hello", ({ data }) => greet(JSON.parse(data)));
@@ -46,6 +47,8 @@ function greet(hello) {
   version = hello.version;
   failures = 0;
   lostAt = null;
+  heardAt = Date.now();
+  hold(null);
   sync(hello.now_ts);
   tell("hello", hello);
   tell("connection", null);
@@ -53,6 +56,7 @@ function greet(hello) {
 }
 
 function heard(work) {
+  heardAt = Date.now();
   listen();
   work();
 }
@@ -71,17 +75,22 @@ function close() {
 
 function broken() {
   close();
-  lostAt ??= Date.now();
-  const wait = Math.min(LONGEST_WAIT_MS, 500 * 2 ** failures) * (0.75 + Math.random() / 2);
+  lostAt ??= heardAt;
+  hold(lostAt);
+  const wait = Math.min(LONGEST_WAIT_MS, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
   failures += 1;
   retryAt = Date.now() + wait;
   retry = setTimeout(again, wait);
   tell("connection", null);
 }
 
-async function again() {
+/** Try at once what would be tried a little later. */
+export async function again() {
+  clearTimeout(retry);
+  retryAt = null;
   // A stream that is refused does not say why; this does.
-  const answer = await fetch("api/v1/identity").catch(() => null);
+  const answer = await fetch("api/v1/identity", { signal: AbortSignal.timeout(SILENT_MS) }).catch(() => null);
+  if (lostAt === null) return; // another try was quicker
   if (answer?.status === 401) location.reload(); // to the login, and back here after it
   else if (answer?.ok) open();
   else broken();

@@ -9,6 +9,7 @@ import { read, write } from "./query.js";
 import { everySecond } from "./time.js";
 
 const WHOLE = 300; // as many rows are all put into the page
+const LONG = 24; // characters that may need more than two lines
 const MARGIN = 12; // rows above and below those in sight
 
 const byText = new Intl.Collator(undefined, { numeric: true }).compare;
@@ -129,6 +130,8 @@ export function table({ name, label, columns, keyOf, empty }) {
     const text = column.text(row);
     if (cell.said === text) return;
     cell.said = text;
+    if (column.kind !== "error" && text.length > LONG) cell.tabIndex = 0; // two lines of it are shown until it has the focus
+    else cell.removeAttribute("tabindex");
     if (column.nodes) cell.replaceChildren(...column.nodes(row));
     else say(cell, short(text));
   }
@@ -142,7 +145,8 @@ export function table({ name, label, columns, keyOf, empty }) {
   /** What a line cuts off, for who points at it; the filter shows it to everybody. */
   function whole({ target }) {
     const cell = target.closest("td");
-    if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.textContent;
+    const inner = cell?.firstElementChild;
+    if (cell && (cell.scrollWidth > cell.clientWidth || inner?.scrollHeight > inner?.clientHeight + 1)) cell.title = cell.textContent;
     else cell?.removeAttribute("title");
   }
 

@@ -10,8 +10,20 @@ export function sync(nowTs) {
   if (ahead === null || found > ahead || found < ahead - 5) ahead = found;
 }
 
-/** Epoch seconds on the worker's clock. */
-export const now = () => (ahead === null ? Date.now() / 1000 : steady() + ahead);
+const running = () => (ahead === null ? Date.now() / 1000 : steady() + ahead);
+let held = null;
+
+/** Let the time stand at what it was then (milliseconds of the browser's clock), until told null: what is shown is of
+    then, and must not look as if it went on. */
+export function hold(thenMs) {
+  held = thenMs === null ? null : held ?? running() - (Date.now() - thenMs) / 1000;
+}
+
+/** Epoch seconds on the worker's clock; while the connection is lost, those of when it was lost. */
+export const now = () => held ?? running();
+
+/** What the end of what goes on is called. */
+export const nowWord = () => (held === null ? "now" : `${atSecond(held)}, when last heard of`);
 
 const UNITS = [["d", 86400], ["h", 3600], ["min", 60]];
 

@@ -3,7 +3,7 @@
 import { el, foreign, say, short, svg } from "./dom.js";
 import { keys } from "./keys.js";
 import { on } from "./stream.js";
-import { atMinute, atSecond, everySecond, now } from "./time.js";
+import { atMinute, atSecond, everySecond, now, nowWord } from "./time.js";
 
 const SHOWN = 3600;
 const LEAST = 60; // of a worker that has just started
@@ -56,12 +56,13 @@ export function timeline(section) {
     since = data.since_ts;
     draw();
   });
+  on("connection", draw);
   details.addEventListener("toggle", () => details.open && tell());
   new ResizeObserver(draw).observe(section);
   everySecond(() => now() - drawnAt >= 10 && draw());
 }
 
-const period = (span) => `${atSecond(span.from_ts)}–${span.to_ts === null ? "now" : atSecond(span.to_ts)}`;
+const period = (span) => `${atSecond(span.from_ts)}–${span.to_ts === null ? nowWord() : atSecond(span.to_ts)}`;
 
 /** As many rows as are drawn, in order: what runs here or was led by several first, then some of each worker's. */
 function chosen(rows, here) {
@@ -127,7 +128,7 @@ function paint(drawing, rows, known, since, until) {
     under.push(svg("line", { x1: x(ts), x2: x(ts), y1: 0, y2: y, class: "tick" }));
     if (x(ts) > gutter + 4 * CHAR && x(ts) < width - 8 * CHAR) parts.push(svg("text", { x: x(ts), y: y + 12, class: "axis" }, at(ts)));
   }
-  parts.push(svg("text", { x: width, y: y + 12, class: "axis end" }, "now"));
+  parts.push(svg("text", { x: width, y: y + 12, class: "axis end" }, nowWord().split(",")[0]));
   drawing.setAttribute("width", width);
   drawing.setAttribute("height", y + AXIS);
   drawing.replaceChildren(...under, ...parts);
