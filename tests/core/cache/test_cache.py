@@ -1,6 +1,7 @@
 """What application code sees: set, get, peek, delete, in."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from drakkar.cache.cache import MAX_CHANGES
 from drakkar.cache.exchange import NotStoredError
 from drakkar.cache.files import file_of
 from drakkar.cache.memory import Memory
+from drakkar.cache.service import STOP_SECONDS
 from support.caches import NOW_MS, a_row, flush, open_cache
 from support.clock import FakeClock
 from support.log import RecordingLogger
@@ -293,7 +295,11 @@ async def test_a_stopped_cache_takes_nothing_more(tmp_path: Path) -> None:
         service.cache.set("a", 1)
     with pytest.raises(RuntimeError):
         service.cache.set("b", 1)
-    assert await service.cache.get("a") == 1
+    assert await service.cache.get("a") == service.cache.peek("a") == 1
+    service.cache.delete("a")
+    assert await service.cache.get("a") is None
+    async with open_cache(tmp_path) as service:
+        assert await service.cache.get("a") == 1
 
 
 # -- without a disk
@@ -328,6 +334,23 @@ async def test_what_cannot_be_written_for_long_is_bounded_and_told(tmp_path: Pat
         await flush(service)
     [line] = log.named("cache_changes_lost")
     assert (line["rows"], line["file"]) == (10, str(file_of(tmp_path, "worker-1")))
+
+
+async def test_what_waits_for_a_disk_that_hangs_is_bounded(tmp_path: Path) -> None:
+    clock, log, gate = FakeClock(), RecordingLogger(), threading.Event()
+    async with open_cache(tmp_path, clock=clock, log=log) as service:
+        hanging = asyncio.ensure_future(service.thread.run(gate.wait))
+        service.cache._change("first", None)
+        writing = asyncio.ensure_future(flush(service))
+        await asyncio.sleep(0)
+        assert service._writing.locked()
+        clock.jump(STOP_SECONDS + 1)
+        for number in range(MAX_CHANGES + 9):
+            service.cache._change(f"k{number}", None)
+        assert len(service.cache.changed) == MAX_CHANGES
+        gate.set()
+        await asyncio.gather(hanging, writing)
+    assert [line["rows"] for line in log.named("cache_changes_lost")] == [10]
 
 
 async def test_a_disk_that_works_gets_all_that_is_set_however_much_at_once(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ class Cache:
 
         Cancelling changes nothing.
         """
-        if self._read_row is None or self.closed or not is_key(key) or self._at_hand(key):
+        if self._read_row is None or self.closed or not isinstance(key, str):
+            return self.peek(key)
+        if self._at_hand(key) or not is_key(key):
             return self.peek(key)
         token = self._loading.setdefault(key, object())
         try:
