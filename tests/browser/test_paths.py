@@ -212,6 +212,12 @@ def test_a_view_is_kept_in_the_address(start: Start, open_page: Open) -> None:
     page.get_by_label("State").select_option("online")
     expect(names).to_have_text(["worker-2"])
 
+    wanted = urlsplit(page.url).query
+    page.get_by_role("link", name="History").click()
+    page.wait_for_url(f"{one.url}history?{wanted}")
+    page.get_by_role("link", name="Live").click()
+    page.wait_for_url(f"{one.url}?{wanted}")
+
     again = open_page(page.url)
     expect(again.locator("table.workers td.name")).to_have_text(["worker-2"])
     expect(again.get_by_role("columnheader", name="Worker", exact=True)).to_have_attribute(

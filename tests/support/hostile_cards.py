@@ -49,6 +49,8 @@ ALIKE = {
     "twin  1": "twin \\u00201",
     "   twin": 3 * "\\u0020" + "twin",
     "twin     ": "twin " + 4 * "\\u0020",
+    r"twin\u200b": r"twin\\u200b",
+    "twi\\\u200bn": r"twi\\\u200bn",
 }
 """Names that would look the same as another one of them, and as what each is shown in a page. No two of them
 have one file for their cards."""

@@ -39,7 +39,9 @@ def test_names_that_differ_look_different(drakkar: Drakkar) -> None:
         "gc\u200b": "gc\\u200b",
         "\u202egc": "\\u202egc",
         "g\u3164c": "g\\u3164c",
-        "gc ": "gc\\x20",
+        "gc ": "gc\\u0020",
+        r"gc\u200b": r"gc\\u200b",
+        "gc\\\u200b": r"gc\\\u200b",
     }
     with serving(telling([{"name": name, "worker": name, "token": 7} for name in names])) as server:
         ended = drakkar("leases", "--url", server.url)

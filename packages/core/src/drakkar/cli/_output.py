@@ -50,7 +50,7 @@ def make_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Tab
 def _cell(value: Any) -> Text:
     if isinstance(value, Text):
         return value
-    return Text("" if value is None else one_line(str(value), _MAX_CELL_CHARS))
+    return Text("" if value is None else one_line(str(value), _MAX_CELL_CHARS, exact=True))
 
 
 def seconds(value: object) -> str:

@@ -19,16 +19,32 @@ _NEAR: Final = 0.6
 """How alike (0 to 1) two keys must be for one to be offered in place of the other."""
 
 
-def one_line(text: str, limit: int = _MAX_NAME_CHARS) -> str:
+def one_line(text: str, limit: int = _MAX_NAME_CHARS, *, exact: bool = False) -> str:
     """Return `text` as something that can stand in one printed line: what cannot be printed or seen is shown
-    as an escape, a space at an end as well, and what is longer than `limit` characters is cut."""
-    printable = "".join(char if char.isprintable() else _escape(char) for char in text[: limit + 1])
-    shown = _UNSEEN.sub(lambda found: "".join(map(_escape, found.group())), printable)
+    as an escape, a space at an end as well, and what is longer than `limit` characters is cut.
+
+    With `exact` the escapes are those of the operator's page, and no two texts become the same one unless
+    they are cut: a backslash that could be taken for the beginning of an escape is shown twice. What came of
+    it must not go through here again.
+    """
+    text = text[: limit + 1]
+    unseen = {at for found in _UNSEEN.finditer(text) for at in range(*found.span())}
+    escape = _number if exact else _escape
+    parts = [escape(char) if at in unseen or not char.isprintable() else char for at, char in enumerate(text)]
+    if exact:
+        pairs = zip(parts, [*parts[1:], ""], strict=False)
+        parts = ["\\\\" if part == "\\" and after[:1] in ("u", "\\") else part for part, after in pairs]
+    shown = "".join(parts)
     return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
 
 
 def _escape(char: str) -> str:
     return "\\x20" if char == " " else char.encode("unicode_escape").decode()
+
+
+def _number(char: str) -> str:
+    digits = f"{ord(char):04x}"
+    return f"\\u{digits}" if len(digits) == 4 else f"\\u{{{digits}}}"
 
 
 def kind(value: object) -> str:

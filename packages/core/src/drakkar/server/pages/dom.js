@@ -24,16 +24,18 @@ function fill(node, attributes, children) {
 }
 
 // What is not seen, or turns the direction of writing: two texts that differ must not look alike. So it is with a
-// space at an end or after another one.
-const UNSEEN = /[\p{C}\p{Default_Ignorable_Code_Point}\u2800]|(?! )\p{Z}|^ | $|(?<= ) /gu;
+// space at an end or after another one. A backslash before what begins with `u` or is one would read like an escape.
+const UNSEEN = String.raw`[\p{C}\p{Default_Ignorable_Code_Point}\u2800]|(?! )\p{Z}|^ | $|(?<= ) `;
+const ESCAPED = new RegExp(String.raw`${UNSEEN}|\\(?=[u\\]|${UNSEEN})`, "gu");
 
 function escape(char) {
+  if (char === "\\") return "\\\\";
   const hex = char.codePointAt(0).toString(16);
   return hex.length > 4 ? `\\u{${hex}}` : `\\u${hex.padStart(4, "0")}`;
 }
 
 /** A text of somebody else with an escape for each character that is not seen. */
-export const seen = (text) => text.replace(UNSEEN, escape);
+export const seen = (text) => text.replace(ESCAPED, escape);
 
 function cut(text, longest) {
   const whole = String(text ?? "");
@@ -48,7 +50,7 @@ export function foreign(text, longest = LONGEST) {
   const whole = cut(text, longest);
   const node = el("bdi");
   let from = 0;
-  for (const found of whole.matchAll(UNSEEN)) {
+  for (const found of whole.matchAll(ESCAPED)) {
     node.append(whole.slice(from, found.index), el("span", { class: "escape" }, escape(found[0])));
     from = found.index + found[0].length;
   }

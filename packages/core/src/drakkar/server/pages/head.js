@@ -7,12 +7,15 @@ import { switcher } from "./switcher.js";
 
 const PAGES = [["live", "./", "Live"], ["history", "history", "History"]];
 
+/** The other page has the same filters. */
+const keep = ({ currentTarget: link }) => { link.search = location.search; };
+
 export function head(current) {
   const own = el("span", { class: "own" });
   const logout = el("form", { method: "post", action: "logout", hidden: true },
     el("button", { type: "submit", class: "quiet" }, "Log out"));
   const links = PAGES.map(([name, href, title]) =>
-    el("a", { href, "aria-current": name === current ? "page" : null }, title));
+    el("a", { href, "aria-current": name === current ? "page" : null, onclick: keep }, title));
   document.getElementById("head").append(
     el("strong", { class: "brand" }, "Drakkar"), own,
     el("nav", { "aria-label": "Pages" }, ...links), switcher(current), logout);

@@ -57,7 +57,7 @@ export function leases(section) {
     say(old, "");
     takenAt = data.at_ts ?? 0;
     problem.hidden = !data.error;
-    problem.replaceChildren(...(data.error ? ["⚠ The store cannot be read", data.leases === null ? ": " : ", so this list is old: ", foreign(data.error, 500)] : []));
+    problem.replaceChildren(...(data.error ? ["⚠ The store cannot be read", data.leases === null ? ": " : `, so this list is from ${atSecond(takenAt - data.age_seconds)}: `, foreign(data.error, 500)] : []));
     refresh();
   });
   refresh();

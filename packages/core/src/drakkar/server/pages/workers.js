@@ -14,6 +14,9 @@ const liveness = (row) => LIVENESS[row.online];
 const since = (row) => (row.is_current ? "this worker" : row.seen === null ? "" : `${ago(row.seen)} ago`);
 const leads = (row) => row.leader_for ?? [];
 
+/** Without what stands before an `@`: it may be a password. */
+const shownAddress = (row) => row.url.replace(/^([^/?#]*\/\/)[^/?#]*@/, "$1***@");
+
 function chips(row) {
   const led = row.online === false; // its card is what it last said
   const names = leads(row).slice(0, MOST_CHIPS);
@@ -52,7 +55,7 @@ const COLUMNS = [
     value: (row) => -leads(row).length,
     nodes: chips,
   },
-  { name: "address", title: "Address", kind: "address", text: (row) => row.url, nodes: (row) => [foreign(row.url)] },
+  { name: "address", title: "Address", kind: "address", text: shownAddress, nodes: (row) => [foreign(shownAddress(row))] },
 ];
 
 export function workers(section) {
