@@ -265,6 +265,17 @@ def test_who_has_no_token_must_log_in_and_can_log_out(
         assert cookie["value"] not in worker.log.read_text()
 
 
+def test_the_login_tells_when_it_may_be_tried_again(start: Start, open_page: Open) -> None:
+    [worker] = start("worker-1", settings={"ui.auth_token": TOKEN})
+    page = open_page(worker.url)
+    for _ in range(4):
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+        page.wait_for_url("**/login?failed=wrong*")
+    expect(page.get_by_text("You can try again now.")).to_be_visible()
+
+
 @pytest.mark.parametrize("path", ["", "history", "api/v1/workers"])
 def test_a_page_cannot_read_another_worker(start: Start, context: BrowserContext, path: str) -> None:
     one, two = start("worker-1", "worker-2")
