@@ -22,7 +22,7 @@ _VALUE: Final = rb"(?:" + _TEXT + rb"|[-+.\w]++)"
 _PAIR: Final = rb"\s*+" + _TEXT + rb"\s*+:\s*+" + _VALUE + rb"\s*+(?:,(?=\s*+\")|(?=\}))"
 _ROW: Final = rb"\s*+\{(?:" + _PAIR + rb"){0,32}+\}"
 _ROWS: Final = re.compile(_ROW + rb"(?:\s*+," + _ROW + rb"){0,99}+", re.DOTALL)
-_ONE_ROW: Final = re.compile(rb"\{(?:" + _PAIR + rb"){0,32}+\}", re.DOTALL)
+_ONE_ROW: Final = re.compile(_ROW, re.DOTALL)
 _MEMBER: Final = re.compile(
     rb'\s*+("rows"\s*+:\s*+\[)|\s*+' + _TEXT + rb"\s*+:\s*+(?:" + _TEXT + rb"|[-+.\w]++)(?=\s*+[,}])",
     re.DOTALL,
@@ -60,7 +60,7 @@ class PageReader:
         at = 0
         while (end := self._next(at)) is not None:
             at = end
-        self._buffer = self._buffer[at:]
+        self._buffer = self._buffer[at:].lstrip()
         self._check_size(len(self._buffer))
         self._look_again_at = 2 * len(self._buffer)
 
@@ -103,15 +103,14 @@ class PageReader:
         return at
 
     def _row(self, at: int) -> int | None:
-        found = _ROWS.match(self._buffer, at)
+        some = len(self._buffer) - at <= MAX_ROW_BYTES  # else one at a time, which may be too large
+        found = (_ROWS if some else _ONE_ROW).match(self._buffer, at)
         if found is None:
             head = self._buffer[at : at + 100].lstrip()
             if head and not head.startswith(b"{"):
                 raise BadPageError("what stands where a row should is none")
             return None
-        if len(found[0]) > MAX_ROW_BYTES:  # some rows, or a large one that came in one piece
-            for row in _ONE_ROW.finditer(found[0]):
-                self._check_size(len(row[0]))
+        self._check_size(len(found[0].lstrip()))
         self._take(found[0])
         self._next = self._after_row
         return found.end()
