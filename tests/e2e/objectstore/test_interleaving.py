@@ -88,7 +88,7 @@ def test_who_is_frozen_at_any_moment_harms_nobody(
     frozen: Actor, meanwhile: Actor, tmp_path: Path, long: bool
 ) -> None:
     """All of the other's work happens while the first stands still."""
-    for at in moments(rehearse(tmp_path / "whole", frozen), 1 if long else 61, frozen, meanwhile):
+    for at in moments(rehearse(tmp_path / "whole", frozen), 1 if long else 127, frozen, meanwhile):
         world = ObjectWorld(tmp_path / f"{at}")
         prepare(world)
         world.patient = at % 2 == 0
@@ -137,7 +137,7 @@ def test_two_that_are_frozen_at_once_harm_nobody(
     """The third does all of its work while the others stand still, wherever they turn to something else."""
     rehearsed = [rehearse(tmp_path / name_of(actor), actor) for actor in trio]
     pairs = list(product(rehearsed[0].boundaries(), rehearsed[1].boundaries()))
-    stride = 1 if long else 61
+    stride = 1 if long else 127
     for number in range(random.Random(f"{order} {trio[0].__name__}").randrange(stride), len(pairs), stride):
         world = ObjectWorld(tmp_path / f"{number}")
         prepare(world)
@@ -153,7 +153,7 @@ def test_several_that_are_frozen_again_and_again_harm_nobody(tmp_path: Path, lon
     """Any order of what they do, changing over where one turns to something else. Each trial can be repeated
     by its number."""
     places = {actor: rehearse(tmp_path / actor.__name__, actor).boundaries() for actor in ACTORS[:-1]}
-    for number in range(4000 if long else 60):
+    for number in range(4000 if long else 40):
         chance = random.Random(number)
         world = ObjectWorld(tmp_path / f"{number}")
         prepare(world)
