@@ -42,10 +42,10 @@ FOUND = {version: path for version in PYTHONS if (path := find_python(version))}
 # At the end of the path nox finds them, and they come before nothing else.
 os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *{str(path.parent): 0 for path in FOUND.values()}])
 
+COMMANDS = "tests/core/cli"
 ON_LOWEST_ONLY = (
     "tests/consul/faults",
     "tests/core/cache/test_convergence.py",
-    "tests/core/cli",
     "tests/core/fleet/test_intake.py",
     "tests/core/leases/test_model.py",
     "tests/core/leases/test_testkit.py",
@@ -70,8 +70,8 @@ if "--long" not in sys.argv:
     del GATED[1:-1]  # what holds on the lowest and on the highest Python holds between them
 
 nox.options.sessions = [  # the longest first
-    *("e2e", "browser"),
-    *(f"{name}-{version}" for version in GATED for name in PACKAGES),
+    *("e2e", f"core-{GATED[0]}", f"commands-{GATED[0]}", "browser"),
+    *(f"{name}-{version}" for version in GATED for name in PACKAGES if (name, version) != ("core", GATED[0])),
     *("layout", "lint", "types", "docs", "build"),
 ]
 
@@ -121,8 +121,8 @@ def declare_package(name: str) -> None:
     def package(session: nox.Session) -> None:
         install(session, dict.fromkeys(["core", name]), "test")
         quick = session.python != PYTHONS[0] and "--long" not in session.posargs
-        ignored = [f"--ignore={folder}" for folder in ON_LOWEST_ONLY] if quick else []
-        run_tests(session, f"tests/{name}", *ignored)
+        ignored = [*(ON_LOWEST_ONLY if quick else ()), COMMANDS]
+        run_tests(session, f"tests/{name}", *(f"--ignore={folder}" for folder in ignored))
 
     package.__doc__ = f"Test packages/{name} beside core alone."
     nox.session(name=name, python=PYTHONS, tags=["gate"])(package)
@@ -130,6 +130,13 @@ def declare_package(name: str) -> None:
 
 for _name in PACKAGES:
     declare_package(_name)
+
+
+@nox.session(python=PYTHONS, tags=["gate"])
+def commands(session: nox.Session) -> None:
+    """Test the command line of packages/core, which takes as long as all else of it."""
+    install(session, ["core"], "test")
+    run_tests(session, COMMANDS)
 
 
 @nox.session(tags=["gate"])
