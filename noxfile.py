@@ -46,7 +46,9 @@ COMMANDS = "tests/core/cli"
 ON_LOWEST_ONLY = (
     "tests/consul/faults",
     "tests/core/cache/test_convergence.py",
+    "tests/core/cache/test_page.py",
     "tests/core/fleet/test_intake.py",
+    "tests/core/fleet/test_testkit.py",
     "tests/core/leases/test_model.py",
     "tests/core/leases/test_testkit.py",
     "tests/core/server",
@@ -56,6 +58,8 @@ ON_LOWEST_ONLY = (
     "tests/core/telemetry",
     "tests/etcd/faults",
     "tests/filesystem/leases",
+    "tests/filesystem/test_any_files.py",
+    "tests/filesystem/test_hang.py",
     "tests/redis/faults",
 )
 """Tests that start hundreds of processes, wait for real leases, simulate hours, or are of parts that are the
