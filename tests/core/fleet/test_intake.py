@@ -89,7 +89,7 @@ def cards(draw: st.DrawFn) -> Any:
 
 ages = st.none() | st.floats() | st.integers() | st.booleans() | st.text(max_size=3) | st.floats(0, 100)
 listings = st.lists(st.builds(PeerCard, cards(), ages), max_size=8)
-thorough = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 # -- properties
