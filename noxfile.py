@@ -46,6 +46,7 @@ COMMANDS = "tests/core/cli"
 ON_LOWEST_ONLY = (
     "tests/consul/faults",
     "tests/core/cache/test_convergence.py",
+    "tests/core/cache/test_exchange.py",
     "tests/core/cache/test_page.py",
     "tests/core/cache/test_store.py",
     "tests/core/fleet/test_card.py",
