@@ -13,7 +13,7 @@ from drakkar.errors import ConfigError
 from drakkar.settings import load_settings
 from drakkar.worker import Worker
 from support.log import RecordingLogger
-from support.mounts import passthrough, tmpfs, unmount
+from support.mounts import bound, passthrough, tmpfs, unmount
 from support.supervised import Job
 from support.waiting import until
 from support.workers import free_port, get, is_free, make_worker, other_tasks, rows, settings
@@ -185,13 +185,25 @@ async def test_goes_on_while_the_folder_hangs(tmp_path: Path) -> None:
 
 async def test_an_outage_costs_the_peers_nothing_but_their_age(tmp_path: Path) -> None:
     mount = tmp_path / "mount"
-    with tmpfs(mount):
+    with tmpfs(tmp_path / "server") as server, bound(server, mount):
         async with worker_in(mount, "worker-1") as worker, worker_in(mount, "worker-2"):
             await until(lambda: len(worker.peers()) == 1)
             unmount(mount)
             await until(lambda: failing(worker) == {"publish", "list"})
             first = worker.peers()[0].age_seconds
             await until(lambda: (worker.peers()[0].age_seconds or 0) > (first or 0) + 0.5)
-            with tmpfs(mount):
+            with bound(server, mount):
                 await until(lambda: (worker.peers()[0].age_seconds or 9) < 0.4)
-                assert failing(worker) == set()
+                await until(lambda: failing(worker) == set())
+
+
+async def test_a_store_that_comes_back_empty_is_filled_again(tmp_path: Path) -> None:
+    mount = tmp_path / "mount"
+    with tmpfs(mount):
+        async with worker_in(mount, "worker-1") as worker, worker_in(mount, "worker-2"):
+            await until(lambda: len(worker.peers()) == 1)
+            unmount(mount)
+            await until(lambda: failing(worker) == {"publish", "list"})
+            with tmpfs(mount):  # its peer is told as gone until that one's next heartbeat
+                await until(lambda: failing(worker) == set() and len(worker.peers()) == 1)
+                assert cards(mount) == ["worker-1.json", "worker-2.json"]

@@ -69,6 +69,15 @@ def tmpfs(path: Path, size: str = "1m") -> Iterator[Path]:
         yield path
 
 
+@contextmanager
+def bound(source: Path, path: Path) -> Iterator[Path]:
+    """The folder `source` once more, at `path`, which is made: with the same files each time."""
+    path.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "--bind", str(source), str(path)], check=True)
+    with _undone(partial(unmount, path)):
+        yield path
+
+
 def fill(folder: Path) -> Path:
     """Leave no room on the file system of `folder`; returns the file that takes it."""
     filling = folder / "filling"
