@@ -307,6 +307,24 @@ async def test_a_listing_that_is_the_same_is_not_taken_apart_again(server: Consu
     assert changed.entries[f"{prefix}/a"].value == b"2"
 
 
+async def test_two_who_are_told_the_same_at_once_share_what_it_meant(
+    server: Consul, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watcher and a caller: taking a long listing apart twice in one step would stall the event loop."""
+
+    async def slowly(text: str) -> dict[str, keys.Entry]:
+        await asyncio.sleep(0.05)
+        return await keys.read_entries(text)
+
+    monkeypatch.setattr(consul, "read_entries", slowly)
+    server.put(f"{prefix}/a", "1")
+    async with client_of(server.port) as client:
+        first, second = await asyncio.gather(client.tree(f"{prefix}/"), client.tree(f"{prefix}/"))
+
+    assert first.entries is second.entries
+    assert first.entries[f"{prefix}/a"].value == b"1"
+
+
 async def test_nobody_there_is_an_error_like_any_other() -> None:
     async with scripted() as agent:
         pass

@@ -90,6 +90,8 @@ class ConsulClient:
         self._last: tuple[str, Mapping[str, Entry]] = "", {}
         """The listing that was read last: what the agent sent, unless it is long, and what that meant."""
 
+        self._reading = asyncio.Lock()
+
     async def get(self, key: str, *, exact: bool = False) -> Entry | None:
         """One key; None when there is none. `exact`: the servers agree first that it is the newest state."""
         mode = "consistent" if exact else "default"
@@ -196,15 +198,16 @@ class ConsulClient:
             # error.
             await self.get(prefix)
             return Listing(index, {})
-        if text != self._last[0]:  # most answers to a renewal are the same as the one before
+        async with self._reading:  # a watcher and a caller are often told the same at the same moment
+            if text == self._last[0]:  # most answers to a renewal are the same as the one before
+                return Listing(index, self._last[1])
             try:
                 entries = await read_entries(text)
             except _NO_ANSWER as error:
                 raise self._strange() from error
-            if len(text) > LONG_TEXT:
-                return Listing(index, entries)
-            self._last = text, entries
-        return Listing(index, self._last[1])
+            if len(text) <= LONG_TEXT:
+                self._last = text, entries
+            return Listing(index, entries)
 
     def _put(self, path: str, body: object, callback: Any) -> Awaitable[Any]:
         agent = self._agent
