@@ -31,8 +31,6 @@ from drakkar_etcd._wire import (
 )
 
 _TRIES: Final = 6
-_EXPIRING_SECONDS: Final = 0.5
-"""How long etcd takes to delete what has run out."""
 
 
 class Claims:

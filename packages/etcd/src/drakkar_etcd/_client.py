@@ -111,10 +111,18 @@ class EtcdClient:
         """The one that is asked at present."""
         return self._open().baseurl
 
-    @property
-    def asked(self) -> str:
-        """All endpoints, for a message."""
-        return ", ".join(self._settings.endpoints)
+    @asynccontextmanager
+    async def within(self) -> AsyncIterator[None]:
+        """The time limit of `open` around several calls. Raises `TimeoutError` that names all endpoints."""
+        limit = asyncio.timeout(self._limit_seconds)
+        try:
+            async with limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            asked = ", ".join(self._settings.endpoints)
+            raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s ({asked})") from error
 
     async def call(self, method: str, request: Mapping[str, Any], *, repeat: bool = True) -> dict[str, Any]:
         """Return the answer to one request.

@@ -48,7 +48,7 @@ class WakeUps:
         wanted = frozenset(names)
         if self._task is None:
             known = [revision for name in wanted if (revision := self._refused.get(name, 0))]
-            self._next = min(known, default=0) + 1 if known else 0
+            self._next = min(known) + 1 if known else 0
             self._task = asyncio.create_task(self._listen(), name="drakkar etcd wake-ups")
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
@@ -106,7 +106,6 @@ class WakeUps:
     def _wake_all(self) -> None:
         """Anything may have happened: let everybody ask again, and listen from then on."""
         self._next = 0
-        for name in list(self._refused):
-            del self._refused[name]
+        self._refused.clear()
         self._freed.clear()
         self._changed.set()

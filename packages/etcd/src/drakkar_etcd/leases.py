@@ -12,9 +12,9 @@ This is the side towards the keeper: time limits and the refusal to forked copie
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
 
@@ -25,8 +25,6 @@ from drakkar_etcd._wakeups import WakeUps
 from drakkar_etcd._wire import Folder
 from drakkar_etcd.registry import elapsed_seconds
 from drakkar_etcd.settings import read_settings
-
-T = TypeVar("T")
 
 
 class EtcdLeases:
@@ -45,7 +43,6 @@ class EtcdLeases:
         self._settings = read_settings(options)
         self._clock = clock
         self._client = EtcdClient(self._settings)
-        self._limit_seconds = 0.0
         self._pid = 0
         self._claims: Claims | None = None
         self._session: Session
@@ -56,8 +53,7 @@ class EtcdLeases:
 
         Raises `ValueError` for a file of the options that cannot be used, and what any call raises.
         """
-        self._limit_seconds = 0.9 * ctx.timeout_seconds
-        self._client.open(self._limit_seconds)
+        self._client.open(0.9 * ctx.timeout_seconds)
         if self._claims is None:
             prefix = self._settings.prefix
             guard = f"{prefix}/holders/{ctx.instance}"
@@ -65,27 +61,30 @@ class EtcdLeases:
             self._session = Session(self._client, guard, ctx.holder, ctx.ttl_seconds, self._clock)
             self._wakeups = WakeUps(self._client, Folder(f"{prefix}/leases/"))
             self._claims = Claims(self._client, prefix, ctx.holder, self._session, self._wakeups, self._clock)
-        await self._bounded(self._prepare(self._started()))
+        claims = self._started()
+        async with self._client.within():
+            await self._client.log_in()
+            await self._session.make(self._clock())
+            await claims.tokens.prepare()
         if self._session.ttl_seconds > ctx.ttl_seconds:
             ctx.logger.info("lease_ttl_raised", asked=ctx.ttl_seconds, granted=self._session.ttl_seconds)
-
-    async def _prepare(self, claims: Claims) -> None:
-        await self._client.log_in()
-        await self._session.make(self._clock())
-        await claims.tokens.prepare()
 
     async def acquire(self, name: str) -> Lease | Held:
         """Renew the etcd lease, and take the name if it has no key. A cancelled acquire cannot take effect
         any more when the next call for that name was answered."""
-        return await self._bounded(self._started().acquire(name))
+        claims = self._started()
+        async with self._client.within():
+            return await claims.acquire(name)
 
     async def renew(self, leases: Iterable[Lease]) -> Renewal:
         """One keep-alive and one reading of all names, however many there are."""
-        return await self._bounded(self._renew(self._started(), list(leases)))
+        claims, asked = self._started(), list(leases)
+        if not asked:
+            return Renewal()
+        async with self._client.within():
+            return await self._renew(claims, asked)
 
     async def _renew(self, claims: Claims, leases: list[Lease]) -> Renewal:
-        if not leases:
-            return Renewal()
         # At the same time: a record that is read stays while its etcd lease lives, unless somebody deletes
         # it, which the next reading notices, as it would after any reading.
         reading = asyncio.create_task(claims.read(), name="drakkar etcd renewal")
@@ -100,7 +99,9 @@ class EtcdLeases:
 
     async def release(self, name: str, token: int | None = None) -> None:
         """Delete the key, which wakes who waits for it; may be repeated."""
-        await self._bounded(self._started().release(name, token))
+        claims = self._started()
+        async with self._client.within():
+            await claims.release(name, token)
 
     async def wait(self, names: Iterable[str], timeout_seconds: float) -> frozenset[str]:
         """Return when the watch tells of a deletion. While the server is away nothing is told; what was
@@ -110,7 +111,9 @@ class EtcdLeases:
 
     async def list(self) -> Sequence[LeaseInfo]:
         """Every lease that somebody has, by one reading. Age and remaining time are known for our own."""
-        return await self._bounded(self._started().rows())
+        claims = self._started()
+        async with self._client.within():
+            return await claims.rows()
 
     async def stop(self) -> None:
         """Close what was opened; leases that were not given back run out by themselves. May be called twice,
@@ -127,16 +130,6 @@ class EtcdLeases:
         if os.getpid() != self._pid:
             raise RuntimeError("a forked copy of a process has none of its leases")
         return self._claims
-
-    async def _bounded(self, call: Coroutine[Any, Any, T]) -> T:
-        limit = asyncio.timeout(self._limit_seconds)
-        try:
-            async with limit:
-                return await call
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s ({self._client.asked})")
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:

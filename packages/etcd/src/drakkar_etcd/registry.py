@@ -10,7 +10,7 @@ This is the side towards the worker: time limits and log lines. Requests are in 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from drakkar.fleet import provider as contract
@@ -70,7 +70,6 @@ class EtcdRegistry:
         self._clock = clock
         self._skipped_within = skipped_within
         self._client = EtcdClient(self._settings)
-        self._limit_seconds = 0.0
         self._prune_after_seconds = 0.0
         self._pid = 0
         self._publisher: Publisher | None = None
@@ -88,19 +87,19 @@ class EtcdRegistry:
         """
         self._logger = ctx.logger
         self._pid = os.getpid()
-        self._limit_seconds = 0.9 * getattr(ctx, "timeout_seconds", 5.0)
         prune_after = self._settings.prune_after_seconds
         if prune_after is None:
             prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
         self._prune_after_seconds = prune_after
         try:
-            self._client.open(self._limit_seconds)
+            self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0))
         except ValueError as error:
             raise _ConfigError(str(error)) from error
         folder = Folder(f"{self._settings.prefix}/cards/")
         self._publisher = Publisher(self._client, folder, self._prune_after_seconds)
         try:
-            await self._bounded(self._greet(folder))
+            async with self._client.within():
+                await self._greet(folder)
         except EtcdError as error:
             if error.login_is_refused:
                 raise _ConfigError(f"{SECTION}.username: the login was refused: {error}") from error
@@ -124,20 +123,24 @@ class EtcdRegistry:
         not later than a `publish` or a `withdraw` that returns."""
         data = encode_card(card)
         publisher = self._started(self._publisher)
-        await self._bounded(publisher.publish(card["worker"], data))
+        async with self._client.within():
+            await publisher.publish(card["worker"], data)
 
     async def list(self) -> PeerCardList:
         """Return every card that the store has at this moment. Ages are known for what was published since
         the start, and a moment later for the rest. Cancelling leaves no change but cards that were too old.
         """
         reader = self._started(self._reader)
-        entries = await self._bounded(self._read(reader))
+        async with self._client.within():
+            entries = await self._read(reader)
         self._name_rejected(entries)
         return rows(entries, self._clock())
 
     async def withdraw(self, worker: str, instance: str) -> None:
         """Delete the card of `worker` while it holds `instance`; may be repeated."""
-        await self._bounded(self._started(self._publisher).withdraw(worker, instance))
+        publisher = self._started(self._publisher)
+        async with self._client.within():
+            await publisher.withdraw(worker, instance)
 
     async def stop(self) -> None:
         """Close what was opened, without asking the server. May be called twice, and without `start`."""
@@ -158,16 +161,6 @@ class EtcdRegistry:
         publisher = self._started(self._publisher)
         await asyncio.gather(*(publisher.delete(entry.key, entry.mod) for entry in old[:_DELETES]))
         return [entry for entry in entries if entry not in old]
-
-    async def _bounded(self, call: Coroutine[Any, Any, T]) -> T:
-        limit = asyncio.timeout(self._limit_seconds)
-        try:
-            async with limit:
-                return await call
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        raise TimeoutError(f"etcd did not answer within {self._limit_seconds:g} s ({self._client.asked})")
 
     def _started(self, part: T | None) -> T:
         if part is None:
