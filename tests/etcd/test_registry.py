@@ -125,7 +125,7 @@ async def test_a_card_of_another_process_of_that_name_is_replaced_and_not_withdr
 
 
 async def test_a_publish_that_arrives_late_replaces_nothing_and_brings_nothing_back(
-    registry: MakeRegistry, etcd: Etcd
+    registry: MakeRegistry, etcd: Etcd, prefix: str
 ) -> None:
     with link(LateTransactions(etcd.port)) as proxy:
         one = await registry("worker-1", f"http://127.0.0.1:{proxy.port}")
@@ -141,10 +141,10 @@ async def test_a_publish_that_arrives_late_replaces_nothing_and_brings_nothing_b
             await (one.publish(card) if then == "publish" else one.withdraw("worker-1", card["instance"]))
             before = await one.list()
 
-            revision = etcd.revision()
+            stored = etcd.get(f"{prefix}/cards/worker-1")
             await asyncio.sleep(0.6)
 
-            assert etcd.revision() == revision
+            assert etcd.get(f"{prefix}/cards/worker-1") == stored
             assert [peer.card for peer in await one.list()] == [peer.card for peer in before]
             assert len(before) == (then == "publish")
 
