@@ -41,14 +41,15 @@ def make_app(
     api = FastAPI(title="Drakkar worker", version=release, docs_url=None, redoc_url=None)
     api.add_exception_handler(HTTPException, _refused)
     api.include_router(fleet_router(view, clock))
-    listing = None if leases is None else LeaseListing(leases, clock)
-    tickets = Tickets(auth_token, clock) if auth_token else None
     api.include_router(page_router())
-    if leases is None or listing is None:
+    listing = None
+    if leases is None:
         api.include_router(no_leases_router())
     else:
+        listing = LeaseListing(leases, clock)
         api.include_router(leases_router(leases, listing))
     api.include_router(history_router(view, leases))
+    tickets = Tickets(auth_token, clock) if auth_token else None
     api.include_router(stream_router(Snapshots(view, leases, listing, clock), tickets))
     if tickets is not None:
         api.include_router(login_router(tickets, clock))
@@ -87,7 +88,7 @@ def make_app(
     async def prometheus() -> Response:
         return Response(generate_latest(metrics), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    return SafeHeaders(OriginGuard(TokenGuard(api, auth_token, tickets), hosts, origin))
+    return SafeHeaders(OriginGuard(TokenGuard(api, tickets), hosts, origin))
 
 
 async def _refused(_: Request, error: Exception) -> Response:

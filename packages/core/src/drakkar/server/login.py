@@ -41,7 +41,7 @@ _PROBLEMS: Final = {
 
 
 class Tickets:
-    """Makes and knows the values of the cookie. Without a token everything is a ticket."""
+    """Makes and knows the values of the cookie, for a worker with a token that is not empty."""
 
     def __init__(self, token: str, clock: Clock) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class Tickets:
         """Its name. Browsers do not tell the ports of a host apart, and each port may have its own token."""
 
     def fits(self, guess: str) -> bool:
-        """Whether this is the token."""
+        """Whether this is the token; compared in constant time."""
         return secrets.compare_digest(guess.encode("utf-8", "replace"), self._token)
 
     def issue(self) -> str:

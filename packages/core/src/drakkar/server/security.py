@@ -1,13 +1,12 @@
 """Who may read, and by which way."""
 
 import ipaddress
-import secrets
 from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drakkar.server.login import Tickets, login_address
@@ -28,51 +27,44 @@ class TokenGuard:
     """Refuses every request outside `OPEN_PATHS`, `PEER_PATHS`, the login and the assets that carries neither
     `Authorization: Bearer <token>` nor a ticket of the login. Who wants a page is sent to the login instead.
 
-    Compares in constant time. Without a token everything is open, which is why the default is to listen on
+    Without a token, and so without `tickets`, everything is open, which is why the default is to listen on
     loopback only.
     """
 
-    def __init__(self, app: ASGIApp, token: str, tickets: Tickets | None) -> None:
+    def __init__(self, app: ASGIApp, tickets: Tickets | None) -> None:
         self._app = app
         self._tickets = tickets
-        self._expected = token.encode() if token else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._expected is None or _is_open(scope["path"]):
-            await self._app(scope, receive, send)
-            return
+        await (self._refusal(scope) or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """What is answered instead; None to who may pass."""
+        tickets = self._tickets
+        if scope["type"] != "http" or tickets is None or _is_open(scope["path"]):
+            return None
         request = HTTPConnection(scope)
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        fits = secrets.compare_digest(given.encode("latin-1"), self._expected)
-        if fits and scheme.lower() == "bearer":
-            await self._app(scope, receive, send)
-            return
-        if self._has_ticket(request):
+        if tickets.fits(given) and scheme.lower() == "bearer":
+            return None
+        ticket = request.cookies.get(tickets.cookie)
+        if ticket is not None and tickets.holds(ticket):
             # A cookie is sent by the browser, whoever wrote the page: what changes something must tell its
             # origin, which `OriginGuard` has looked at.
             if scope["method"] in _READING or "origin" in request.headers:
-                await self._app(scope, receive, send)
-                return
-            refusal = JSONResponse(
+                return None
+            return JSONResponse(
                 {"error": "with the cookie of the login an action needs an Origin header; or send the token"},
                 status_code=403,
             )
-            await refusal(scope, receive, send)
-            return
         if scope["path"] in PAGES and "text/html" in request.headers.get("accept", ""):
             address = login_address(scope["path"], scope["query_string"].decode("latin-1"))
-            await RedirectResponse(address, status_code=303)(scope, receive, send)
-            return
-        refusal = JSONResponse(
+            return RedirectResponse(address, status_code=303)
+        return JSONResponse(
             {"error": "a token is needed: send 'Authorization: Bearer <ui.auth_token>'"},
             status_code=401,
             headers={"WWW-Authenticate": "Bearer"},
         )
-        await refusal(scope, receive, send)
-
-    def _has_ticket(self, request: HTTPConnection) -> bool:
-        ticket = None if self._tickets is None else request.cookies.get(self._tickets.cookie)
-        return self._tickets is not None and ticket is not None and self._tickets.holds(ticket)
 
 
 def _is_open(path: str) -> bool:
