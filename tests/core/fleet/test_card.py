@@ -131,9 +131,9 @@ def test_one_byte_more_is_too_large(filler: str) -> None:
 
 def test_a_huge_card_is_refused_before_it_is_parsed() -> None:
     data = b"[" * 50_000_000
-    started = time.perf_counter()
+    started = time.process_time()
     assert refusal(data) == "too_large"
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("kind", ["[]", "{}", "[{"])
@@ -242,10 +242,10 @@ def test_white_space_around_a_card_is_allowed() -> None:
     ],
 )
 def test_no_bytes_take_long_to_refuse(data: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(20):
         refusal(data)
-    assert time.perf_counter() - started < 0.5  # a quadratic search took 20 x 0.13 s
+    assert time.process_time() - started < 0.5  # a quadratic search took 20 x 0.13 s
 
 
 # What a publisher may not write.
