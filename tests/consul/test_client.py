@@ -15,6 +15,7 @@ from drakkar_consul import _keys as keys
 from drakkar_consul._client import ConflictError, ConsulClient, ConsulError
 from drakkar_consul.settings import read_settings
 from support.consul_servers import NOWHERE, Consul
+from support.scripted_server import resetting
 from support.tcp_proxy import Verb, proxy_to
 
 TOKEN = "0d0f6e5c-token"
@@ -434,3 +435,12 @@ async def test_what_cannot_be_connected_to_is_told_in_plain_words(
 
     assert str(failed.value).startswith(told.format(port=server.port))
     assert "ssl:" not in str(failed.value)
+
+
+async def test_a_handshake_that_is_cut_off_is_told_as_none() -> None:
+    """So it looks when a server of plain http gives up before its answer could be read."""
+    with resetting() as port:
+        client = ConsulClient(read_settings({"address": f"https://127.0.0.1:{port}"}), connections=1)
+        with pytest.raises(ConsulError, match="no TLS handshake, is it https"):
+            await client.get("drakkar/x")
+        await client.close()

@@ -1,6 +1,7 @@
 """An HTTP server that answers as a test says, also in ways that no server should."""
 
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +36,28 @@ class Server:
                 reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
             with suppress(OSError):  # the client has seen enough
                 reply(connection.sendall)
+
+
+@contextmanager
+def resetting() -> Iterator[int]:
+    """A port where every connection is reset once something was said, as by a server of another protocol."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.recv(1)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    connection.close()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
 
 
 @contextmanager

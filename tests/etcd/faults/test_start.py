@@ -10,7 +10,7 @@ from drakkar.fleet.testkit import make_card
 from support.etcd_servers import Etcd, add_users, single
 from support.etcd_workers import Workers
 from support.log import RecordingLogger
-from support.scripted_server import reply, serving
+from support.scripted_server import reply, resetting, serving
 from support.servers import free_ports
 
 TIMEOUT_SECONDS = 1.5
@@ -113,3 +113,14 @@ async def test_https_to_a_server_of_plain_http_says_so(
 
     (line,) = log.named("etcd_unreachable")
     assert f"https://127.0.0.1:{server.port}: no TLS handshake, is it https:// there?" in line["error"]
+
+
+@pytest.mark.parametrize("login", [{}, LOGIN], ids=["without a login", "with a login"])
+async def test_a_handshake_that_is_cut_off_is_told_as_none(workers: Workers, login: dict[str, str]) -> None:
+    """So it looks when a server of plain http gives up before its answer could be read."""
+    log = RecordingLogger()
+    with resetting() as port:
+        await workers.registry("worker-1", {"endpoints": [f"https://127.0.0.1:{port}"], **login}, logger=log)
+
+    (line,) = log.named("etcd_unreachable")
+    assert f"https://127.0.0.1:{port}: no TLS handshake, is it https:// there?" in line["error"]

@@ -49,10 +49,11 @@ def line(error: BaseException, token: str = "") -> str:
 def _unconnected(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return error.strerror or str(error)
-    if error.errno and not isinstance(error, ssl.SSLError):
+    in_handshake = isinstance(error, ssl.SSLError | ConnectionResetError)  # connecting itself is *refused*
+    if error.errno and not in_handshake:
         return os.strerror(error.errno)  # asyncio puts an address in the place of the system's own words
-    if isinstance(error, ssl.SSLError | ConnectionError):  # without a number it is from within the handshake
-        reason = getattr(error, "reason", None) or str(error) or "the connection was closed"
+    if in_handshake or isinstance(error, ConnectionError):  # without a number it is from there too
+        reason = getattr(error, "reason", None) or error.strerror or "the connection was closed"
         return f"no TLS handshake, is it https:// there? ({reason.lower().replace('_', ' ')})"
     return str(error)
 
