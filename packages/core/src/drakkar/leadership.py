@@ -136,6 +136,10 @@ class Leadership:
     def lane_reports(self) -> Mapping[str, Sequence[LaneReport]]:
         return self.supervisor.reports()
 
+    def single(self) -> Mapping[str, bool]:
+        """Of each background worker, by its name, whether it is one lease and no fan-out."""
+        return self.supervisor.single()
+
     def leader_for(self) -> Sequence[str]:
         names: list[str] = self.supervisor.features()["leader_for"]
         return names

@@ -11,11 +11,12 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 
@@ -73,6 +74,10 @@ def choose_parts(
     return Choice(chosen, choose_provider(settings, logger), choose_leases(settings, chosen, logger))
 
 
+_INSIDE: Final[ContextVar[tuple["Worker", ...]]] = ContextVar("drakkar_inside", default=())
+"""The workers that the code which asks is part of, as a run is: these wait for it when they stop."""
+
+
 class Worker:
     """An async context manager; or call `start` and `stop`, each once.
 
@@ -104,6 +109,7 @@ class Worker:
         self._logger: EventLogger = logger or get_logger()
         self._started_at: datetime = self._clock.wall()
         self._state: WorkerState = "starting"
+        self._noted: Sequence[str] = ()
         self._served: ServedIdentity | None = None
         self._listener: socket.socket | None = None
         self._server: HttpServer | None = None
@@ -138,11 +144,12 @@ class Worker:
 
         Bounded, also when the store hangs. May be called again, and at any time: every call returns when
         the one stop has ended, a start that is under way ends before it begins. A cancellation is passed on
-        after that, never in the middle.
+        after that, never in the middle; but at once to what runs inside of the worker, a background worker's
+        run for one, since the stop waits for its end.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(), name="drakkar stop")
-        await see_through(self._stopping)
+        await (asyncio.shield(self._stopping) if self in _INSIDE.get() else see_through(self._stopping))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -219,6 +226,7 @@ class Worker:
         return self._clock.wall().timestamp()
 
     async def _start(self) -> None:
+        _INSIDE.set((*_INSIDE.get(), self))
         settings = self._settings
         release = version("drakkar-core")
         chosen = choose_parts(settings, self._environ, self._logger, self._workers)
@@ -325,14 +333,15 @@ class Worker:
 
     def _note_leaders(self) -> None:
         now_ts, peers = self.now_ts(), self.peers()
-        reports = {} if self._leadership is None else self._leadership.lane_reports()
-        jobs = {name: all(lane.shard == "-" for lane in lanes) for name, lanes in reports.items()}
-        leading = {**leaders(peers), self.name: self.leader_for()}
+        self._noted = self.leader_for()
+        jobs = {} if self._leadership is None else self._leadership.single()
+        leading = {**leaders(peers), self.name: self._noted}
         seen = {**seen_at(peers, now_ts), self.name: now_ts}
         self.timeline.observe(now_ts, leading, seen, jobs)
 
     def _show_features(self, *, at_once: bool = True) -> None:
-        self._note_leaders()
+        if self.leader_for() != self._noted:  # one shard more or less would be no reason to look at all peers
+            self._note_leaders()
         if self._registry is not None:
             parts = [part.features() for part in (self._leadership, self._caching) if part is not None]
             self._registry.set_features({key: part[key] for part in parts for key in part}, at_once=at_once)

@@ -97,6 +97,10 @@ class Supervisor:
         """The lanes of each background worker, by its name."""
         return {name: self._groups[name].reports() for name in sorted(self._groups)}
 
+    def single(self) -> dict[str, bool]:
+        """Of each background worker, by its name, whether it is one lane and no fan-out."""
+        return {worker.name: isinstance(worker, BackgroundWorker) for worker in self._workers}
+
     def problem(self) -> str | None:
         """Why a fan-out takes nothing here although the leases work; None when there is no such reason."""
         found = (group.problem() for group in self._groups.values() if isinstance(group, FanOutGroup))
