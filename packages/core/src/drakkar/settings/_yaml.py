@@ -99,9 +99,8 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         try:
             match node.tag.removeprefix(_TAG):
-                case (
-                    "str" | "timestamp" | "value" | "merge"
-                ):  # dates and the lone signs = and << are text here
+                # Dates and the lone signs = and << are text here.
+                case "str" | "timestamp" | "value" | "merge":
                     return node.value
                 case "null":
                     return None

@@ -262,7 +262,7 @@ class LeaseSettings(Section):
     provider: Name = ""
     """Whose leases to use. Empty: those of `fleet.registry.provider`."""
 
-    plugin_options: Options = Field(default_factory=dict)
+    plugin_options: Options = Field(default_factory=dict, repr=False)
     """Options for the leases, on top of those that the provider has from `fleet.registry`."""
 
     ttl_seconds: Seconds = 30.0
@@ -280,9 +280,6 @@ class LeaseSettings(Section):
     @property
     def timing(self) -> LeaseTiming:
         return LeaseTiming(self.ttl_seconds, self.renew_seconds, self.retry_seconds, self.timeout_seconds)
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        return ((name, getattr(self, name)) for name in type(self).model_fields if name != "plugin_options")
 
 
 class SupervisorSettings(Section):

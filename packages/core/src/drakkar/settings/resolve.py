@@ -78,8 +78,7 @@ def lease_options(settings: Settings) -> dict[str, Any]:
     name = lease_provider(settings)
     options = _section_options(settings, name) if leases.provider else provider_options(settings)
     if name == "filesystem":
-        folder = registry_folder(settings)
-        options["local"] = folder is None or not (folder[1] or settings.shared.dir)
+        options["local"] = not _folder_is_shared(settings)
     return deepcopy(options | leases.plugin_options)
 
 
@@ -119,25 +118,28 @@ def _section_options(settings: Settings, provider: str) -> dict[str, Any]:
 
 
 def spans_hosts(settings: Settings) -> bool:
-    """Whether workers of other hosts may see this worker's card, as far as the settings can tell.
-
-    A folder that is not explicit and not the shared one is this worker's own, so it is taken for this host's.
-    """
+    """Whether workers of other hosts may see this worker's card, as far as the settings can tell."""
     match settings.fleet.registry.provider:
         case "none" | "static":
             return False
         case "filesystem":
-            folder = registry_folder(settings)
-            return folder is not None and (folder[1] or bool(settings.shared.dir))
+            return _folder_is_shared(settings)
     return True
+
+
+def _folder_is_shared(settings: Settings) -> bool:
+    """Whether other hosts may see the folder of the `filesystem` provider. One that is not explicit and not
+    the shared one is this worker's own, so it is taken for this host's."""
+    _, explicit = registry_folder(settings) or ("", False)
+    return explicit or bool(settings.shared.dir)
 
 
 def config_summary(settings: Settings) -> str:
     """The settings that matter to a reader of the fleet, on one line; none of them is a secret."""
     registry = settings.fleet.registry
-    timing = (f"{registry.heartbeat_seconds:g}", f"{registry.refresh_seconds:g}")
     return (
-        f"provider={registry.provider} heartbeat={timing[0]}s refresh={timing[1]}s"
+        f"provider={registry.provider}"
+        f" heartbeat={registry.heartbeat_seconds:g}s refresh={registry.refresh_seconds:g}s"
         f" offline_after={registry.offline_after_seconds:g}s prune_after={registry.prune_after_seconds:g}s"
         f" auth={'token' if settings.ui.auth_token.get_secret_value() else 'none'}"
     )
