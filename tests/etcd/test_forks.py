@@ -1,12 +1,10 @@
 """A process that forks while it is started: what its copy does is nothing to the fleet."""
 
-import pytest
 from drakkar.fleet.testkit import make_card
 from drakkar.leases.backend import Held, Lease
-from drakkar.leases.testkit import make_context
 from support.etcd_servers import Etcd
 from support.etcd_workers import MakeBackend, MakeRegistry
-from support.forks import in_a_fork
+from support.forks import in_a_fork, use_leases, use_provider
 from support.tcp_proxy import proxy_to
 
 ONE_SERVER_IN_A_GATE = True
@@ -28,21 +26,8 @@ async def test_a_forked_copy_leaves_card_lease_and_connections_alone(
     assert await leases.wait(["gc-2"], 0.1) == frozenset()
 
     async def use_and_stop() -> None:
-        for call in (
-            provider.publish(card),
-            provider.list(),
-            provider.withdraw("worker-1", card["instance"]),
-            leases.start(make_context("worker-1")),
-            leases.acquire(NAME),
-            leases.renew([lease]),
-            leases.release(NAME),
-            leases.wait([NAME], 1),
-            leases.list(),
-        ):
-            with pytest.raises(RuntimeError, match="forked copy"):
-                await call
-        await provider.stop()
-        await leases.stop()
+        await use_provider(provider, card)
+        await use_leases(leases, lease)
 
     in_a_fork(use_and_stop)
 

@@ -1,9 +1,8 @@
 """A process that forks while it is started: what its copy does is nothing to the fleet."""
 
-import pytest
 from drakkar.fleet.testkit import make_card
 from support.folders import Folder, workers_of
-from support.forks import in_a_fork
+from support.forks import in_a_fork, use_provider
 
 
 async def test_a_forked_copy_leaves_card_and_thread_alone(folder: Folder) -> None:
@@ -12,17 +11,7 @@ async def test_a_forked_copy_leaves_card_and_thread_alone(folder: Folder) -> Non
     await provider.publish(card)
     before = folder.names()
 
-    async def use_and_stop() -> None:
-        for call in (
-            provider.publish(card),
-            provider.list(),
-            provider.withdraw("worker-1", card["instance"]),
-        ):
-            with pytest.raises(RuntimeError, match="forked copy"):
-                await call
-        await provider.stop()
-
-    in_a_fork(use_and_stop)
+    in_a_fork(lambda: use_provider(provider, card))
 
     assert folder.names() == before
     assert [each.card for each in await provider.list()] == [card]

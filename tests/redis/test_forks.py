@@ -1,13 +1,12 @@
 """A process that forks while it is started: what its copy does is nothing to the fleet."""
 
-import pytest
 from drakkar.fleet.testkit import make_card
 from drakkar.fleet.testkit import make_context as make_card_context
 from drakkar.leases.backend import Lease
 from drakkar.leases.testkit import make_context
 from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
-from support.forks import in_a_fork
+from support.forks import in_a_fork, use_leases, use_provider
 from support.redis_servers import RedisServer
 from support.waiting import until
 
@@ -33,21 +32,8 @@ async def test_a_forked_copy_leaves_card_lease_and_connections_alone(server: Red
     before = connections(server)
 
     async def use_and_stop() -> None:
-        for call in (
-            provider.publish(card),
-            provider.list(),
-            provider.withdraw("worker-1", card["instance"]),
-            backend.start(make_context("worker-1")),
-            backend.acquire(NAME),
-            backend.renew([lease]),
-            backend.release(NAME),
-            backend.wait([NAME], 1),
-            backend.list(),
-        ):
-            with pytest.raises(RuntimeError, match="forked copy"):
-                await call
-        await provider.stop()
-        await backend.stop()
+        await use_provider(provider, card)
+        await use_leases(backend, lease)
 
     in_a_fork(use_and_stop)
 

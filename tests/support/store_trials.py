@@ -19,12 +19,10 @@ Not tried here: what needs processes (`tests/e2e`), or no store at all (`tests/c
 import asyncio
 import itertools
 import json
-import os
 import random
 import secrets
 import socket
 import time
-import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -41,6 +39,7 @@ from drakkar.leases.keeper import LeaseKeeper
 from drakkar.leases.testkit import make_context
 from drakkar.telemetry.metrics import LeaseMetrics
 from prometheus_client import CollectorRegistry
+from support.forks import in_a_fork, use_leases
 from support.log import RecordingLogger
 from support.servers import ServerProcess
 from support.tcp_proxy import TcpProxy, Verb, proxy_to
@@ -399,28 +398,7 @@ async def a_forked_copy_is_refused(store: TrialStore, rounds: int) -> None:
     del rounds
     async with backend_of(store, "worker-1") as backend:
         lease = await granted(backend, NAME, 0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads: the child only looks and leaves
-            child = os.fork()
-        if child == 0:
-            refusals = 0
-            for call in (
-                lambda: backend.acquire(NAME),
-                lambda: backend.renew([lease]),
-                lambda: backend.release(NAME),
-            ):
-                try:
-                    coroutine: Any = call()
-                    coroutine.send(None)
-                except RuntimeError as error:
-                    refusals += "fork" in str(
-                        error
-                    )  # and not for want of an event loop, which a child can make
-                except BaseException:  # noqa: BLE001  told by the count
-                    pass
-            os._exit(0 if refusals == 3 else 1)
-        _, status = os.waitpid(child, 0)  # noqa: ASYNC222  it leaves at once
-        assert os.waitstatus_to_exitcode(status) == 0
+        in_a_fork(lambda: use_leases(backend, lease))
         renewal = await backend.renew([lease])
         assert [each.token for each in renewal.kept] == [lease.token]
 

@@ -8,7 +8,8 @@ from shutil import rmtree
 import pytest
 from drakkar_filesystem import _claims, _grants
 from drakkar_filesystem._claims import claim, next_number
-from drakkar_filesystem._generations import Sight, look, looked_at, make_place, remove
+from drakkar_filesystem._files import remove
+from drakkar_filesystem._generations import Sight, look, looked_at, make_place
 from drakkar_filesystem._lease_record import Record, encode
 from support.lease_folders import NAME, LeaseFolder, granted, refused
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from drakkar.leases.backend import Held, Lease
 from drakkar.leases.deadline import deadline
-from drakkar_filesystem import _claims, _folder, _generations, _grants, _holders
+from drakkar_filesystem import _claims, _files, _folder, _generations, _grants, _holders
 from drakkar_filesystem._candidate import Candidate
 from drakkar_filesystem._folder import LEASES, Folder
 from drakkar_filesystem._holders import Holders
@@ -26,7 +26,7 @@ from support.interleaving import Killed, Schedule, by_rank, evenly, take_over
 
 NAME = "gc"
 TTL = 10.0
-MODULES = (_claims, _folder, _generations, _grants, _holders)
+MODULES = (_claims, _files, _folder, _generations, _grants, _holders)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from drakkar_filesystem._holders import read_boot_id
 from support.folders import child
-from support.forks import in_a_fork
+from support.forks import in_a_fork, use_leases
 from support.lease_folders import NAME, LeaseFolder, boottime, granted, refused, wanting
 from support.lease_folders import TTL as FLEET_TTL
 from support.mounts import passthrough
@@ -198,20 +198,7 @@ async def test_a_forked_copy_leaves_lease_file_and_notices_alone(fleet: LeaseFol
     await refused(first, "gc-2")
     assert await first.wait(["gc-2"], 0) == frozenset()
 
-    async def use_and_stop() -> None:
-        for call in (
-            first.start(first._context()),
-            first.acquire(NAME),
-            first.renew([lease]),
-            first.release(NAME, lease.token),
-            first.wait([NAME], 1),
-            first.list(),
-        ):
-            with pytest.raises(RuntimeError, match="forked copy"):
-                await call
-        await first.stop()
-
-    in_a_fork(use_and_stop)
+    in_a_fork(lambda: use_leases(first, lease))
 
     assert (fleet.leases / ".holders" / "worker-1-1").exists()
     await refused(second)

@@ -5,21 +5,17 @@ import marshal
 import os
 import re
 import stat
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
 from drakkar.fleet.card import MAX_CARD_BYTES, Card, CardError, decode_card
 
 from drakkar_filesystem._client import Proceed
+from drakkar_filesystem._files import CREATE, READ, remove, write_all
 from drakkar_filesystem._folder import naming
 
 SUFFIX: Final = ".json"
 _REPLACED: Final = re.compile(r"[^a-zA-Z0-9_-]")
-
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: should a pipe take the card's place after we looked at its type, opening it must not block.
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _VANISHED: Final = frozenset({errno.ENOENT, errno.ESTALE})
 _NO_FILE: Final = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.ENODEV})
@@ -106,7 +102,7 @@ def read_card_file(folder: int, name: str, last: CardFile | None = None, *, regu
 def _read(folder: int, name: str, last: CardFile | None, regular: bool) -> CardFile:
     if not regular and not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
         return CardFile(reason="not_a_file")
-    descriptor = os.open(name, _READ, dir_fd=folder)
+    descriptor = os.open(name, READ, dir_fd=folder)
     try:
         found = os.fstat(descriptor)
         size, mtime_ns = found.st_size, found.st_mtime_ns
@@ -153,16 +149,14 @@ def write_file(folder: int, path: Path, name: str, data: bytes, proceed: Proceed
     """
     with naming(path / name):
         try:
-            descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder)
+            descriptor = os.open(name, CREATE, 0o600, dir_fd=folder)
         except FileExistsError:  # ours, from a try that could not even clean up
             os.unlink(name, dir_fd=folder)
-            descriptor = os.open(name, _CREATE, 0o600, dir_fd=folder)
+            descriptor = os.open(name, CREATE, 0o600, dir_fd=folder)
         try:
             try:
                 proceed()
-                left = memoryview(data)
-                while left:
-                    left = left[os.write(descriptor, left) :]
+                write_all(descriptor, data)
                 os.fsync(descriptor)
                 return os.fstat(descriptor).st_mtime_ns
             finally:
@@ -170,9 +164,3 @@ def write_file(folder: int, path: Path, name: str, data: bytes, proceed: Proceed
         except BaseException:
             remove(folder, name)
             raise
-
-
-def remove(folder: int, name: str) -> None:
-    """Delete the file if that is possible; somebody else may have been faster."""
-    with suppress(OSError):
-        os.unlink(name, dir_fd=folder)

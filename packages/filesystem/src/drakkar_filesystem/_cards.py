@@ -13,16 +13,9 @@ from typing import Final
 
 from drakkar.fleet.provider import PeerCard, PeerCardList
 
-from drakkar_filesystem._card_file import (
-    SUFFIX,
-    CardFile,
-    file_name,
-    plain,
-    read_card_file,
-    remove,
-    write_file,
-)
+from drakkar_filesystem._card_file import SUFFIX, CardFile, file_name, plain, read_card_file, write_file
 from drakkar_filesystem._client import Proceed
+from drakkar_filesystem._files import remove
 from drakkar_filesystem._folder import Folder, naming
 
 _NS: Final = 1_000_000_000

@@ -15,16 +15,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
-from drakkar_filesystem._generations import (
-    NUMBER,
-    READ,
-    Sight,
-    names_in,
-    numbers,
-    place_opened,
-    remove,
-    sync,
-)
+from drakkar_filesystem._files import CREATE, READ, remove, write_all
+from drakkar_filesystem._generations import NUMBER, Sight, names_in, numbers, place_opened, sync
 from drakkar_filesystem._lease_record import MAX_RECORD_BYTES
 
 BASE: Final = "base"
@@ -32,13 +24,12 @@ _TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _HIGHEST: Final = 10**18 - 1
 _OLD_NS: Final = 3600 * 10**9
 _MS_NS: Final = 10**6
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def show_usable(leases: int, key: str) -> None:
     """Raise `OSError` where a second name for a file cannot be made, or does not lead to the same file."""
     first, second = f".{key}.tmp", f".{key}.link.tmp"
-    file = os.open(first, _CREATE, 0o600, dir_fd=leases)
+    file = os.open(first, CREATE, 0o600, dir_fd=leases)
     try:
         os.link(first, second, src_dir_fd=leases, dst_dir_fd=leases, follow_symlinks=False)
         if not _is(leases, second, file):
@@ -82,10 +73,10 @@ def _make_base(folder: int, key: str) -> int:
     """Fix where the numbers start: at the milliseconds of the file server's clock, so that they rise even
     when everything was deleted."""
     temporary = f".{key}.tmp"
-    file = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
+    file = os.open(temporary, CREATE, 0o600, dir_fd=folder)
     try:
         base = max(1, os.fstat(file).st_mtime_ns // _MS_NS)
-        _write_all(file, json.dumps({"base": base}).encode())
+        write_all(file, json.dumps({"base": base}).encode())
         os.fsync(file)
         with suppress(FileExistsError):  # somebody was faster
             os.link(temporary, BASE, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -112,10 +103,10 @@ def claim(
     when all of it is on the disk.
     """
     temporary = f".{key}.tmp"
-    file = os.open(temporary, _CREATE, 0o600, dir_fd=folder)
+    file = os.open(temporary, CREATE, 0o600, dir_fd=folder)
     try:
         try:
-            _write_all(file, data)
+            write_all(file, data)
             linking()
             if not _link(folder, temporary, str(number), file):
                 return False
@@ -187,9 +178,3 @@ def _clean(folder: int, names: Iterable[str], number: int, now_ns: int) -> None:
             with suppress(OSError):
                 if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns < now_ns - _OLD_NS:
                     remove(folder, name)
-
-
-def _write_all(file: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]

@@ -64,7 +64,7 @@ class Folder:
         top = self._open_top(proceed, make)
         try:
             proceed()
-            descriptor = self._open_workers(top, make)
+            descriptor = self._open_inner(top, make)
         finally:
             os.close(top)
         try:
@@ -99,7 +99,7 @@ class Folder:
             here = below
         return here
 
-    def _open_workers(self, top: int, make: bool) -> int:
+    def _open_inner(self, top: int, make: bool) -> int:
         try:
             return self._open_below(self.path, top)
         except FileNotFoundError:

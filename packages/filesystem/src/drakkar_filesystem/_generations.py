@@ -17,16 +17,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from drakkar_filesystem._files import READ
 from drakkar_filesystem._lease_record import MAX_RECORD_BYTES, Record, decode
 
 NUMBER: Final = re.compile(r"\.?([1-9][0-9]{0,17})")
 _TRIES: Final = 20
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: opening a pipe that lies there must not block.
-READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-READ_WRITE: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
 NO_FILE: Final = frozenset({errno.ELOOP, errno.EMLINK, errno.ENXIO, errno.ENODEV, errno.EISDIR})
 """What opening says of a link, a pipe, a socket or a folder."""
 
@@ -149,12 +146,6 @@ def _no_file(folder: int, name: str) -> Content | None:
 def names_in(folder: int) -> list[str]:
     """The names in an opened folder."""
     return os.listdir(folder)
-
-
-def remove(folder: int, name: str) -> None:
-    """Delete the file if that is possible; somebody else may have been faster."""
-    with suppress(OSError):
-        os.unlink(name, dir_fd=folder)
 
 
 def sync(folder: int) -> None:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from drakkar_filesystem._client import Proceed
-from drakkar_filesystem._generations import NO_FILE, READ_WRITE, Sight, is_newest, place_opened
+from drakkar_filesystem._files import READ_WRITE
+from drakkar_filesystem._generations import NO_FILE, Sight, is_newest, place_opened
 from drakkar_filesystem._lease_record import (
     COUNTER_AT,
     MAX_RECORD_BYTES,

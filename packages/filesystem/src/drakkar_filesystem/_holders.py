@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from drakkar_filesystem._generations import READ, names_in, place_opened, remove
+from drakkar_filesystem._files import READ, remove
+from drakkar_filesystem._generations import names_in, place_opened
 from drakkar_filesystem._lease_record import MAX_TTL_SECONDS, Record, place_of
 
 HOLDERS: Final = ".holders"

@@ -147,7 +147,8 @@ class FilesystemLeases:
             if asked_at >= self._quiet_until:
                 self._quiet_until = asked_at + LOG_EVERY_SECONDS
                 failed = len(outcome.failed)
-                self._logger.warning("lease_file_failed", name=lease.name, error=str(error), leases=failed)
+                logger = self._context().logger
+                logger.warning("lease_file_failed", name=lease.name, error=str(error), leases=failed)
         return Renewal(outcome.kept, outcome.lost)
 
     async def release(self, name: str, token: int | None = None) -> None:
@@ -162,7 +163,7 @@ class FilesystemLeases:
 
         Raises `OSError` when the folder cannot be looked at. Cancelling leaves no change.
         """
-        self._refuse_if_forked()
+        self._context()
         wanted = frozenset(names)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_seconds
@@ -202,19 +203,12 @@ class FilesystemLeases:
             self._renewing.close()
             self._looking.close()
 
-    @property
-    def _logger(self) -> Any:
-        return self._context().logger
-
     def _context(self) -> LeaseContext:
         if self._ctx is None:
             raise RuntimeError("the lease backend has not started")
-        return self._ctx
-
-    def _refuse_if_forked(self) -> None:
-        self._context()
         if os.getpid() != self._pid:
             raise RuntimeError("a forked copy of a process has none of its leases")
+        return self._ctx
 
     async def _call(
         self,
@@ -222,7 +216,7 @@ class FilesystemLeases:
         work: Callable[[Proceed], T],
         turn: AbstractAsyncContextManager[object] = nullcontext(),  # noqa: B008  it has no state
     ) -> T:
-        self._refuse_if_forked()
+        self._context()
         limit = asyncio.timeout(self._limit_seconds)
         try:
             async with limit, turn:

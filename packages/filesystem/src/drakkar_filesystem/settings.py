@@ -111,8 +111,7 @@ def _seconds(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        shown = (
-            f"{value:g}" if isinstance(value, int | float) else type(value).__name__
-        )  # text may be a secret
+        # Of text, which may be a secret, only that it is text.
+        shown = f"{value:g}" if isinstance(value, int | float) else type(value).__name__
         raise ValueError(f"{_SECTION}.prune_after_seconds must be a number of seconds above 0, not {shown}")
     return float(min(value, _FOREVER))
