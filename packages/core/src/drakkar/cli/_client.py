@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from drakkar.errors import ConfigError, UnavailableError
+from drakkar.server.address import DEFAULT_PORT, url_of
 from drakkar.settings import Settings
 from drakkar.settings.text import one_line
 
@@ -25,7 +26,6 @@ TIMEOUT_SECONDS: Final = 5.0
 REQUEST_SECONDS: Final = 15.0
 """Time limit for all steps together."""
 
-_DEFAULT_PORT: Final = 8080
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognized, not bound
 
 Row = dict[str, Any]
@@ -72,8 +72,7 @@ def _own_url(settings: Settings) -> str:
         return f"{ui.public_url.rstrip('/')}/"
     if ui.port == 0:
         raise ConfigError("ui.port is 0, so the port of the worker is not known; give its address with --url")
-    host = _WILDCARDS.get(ui.host, ui.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{ui.port or _DEFAULT_PORT}/"
+    return url_of(_WILDCARDS.get(ui.host, ui.host), ui.port or DEFAULT_PORT)
 
 
 @asynccontextmanager
