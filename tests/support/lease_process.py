@@ -10,17 +10,11 @@ import sys
 import time
 from typing import Any
 
-from drakkar.leases.backend import Held, LeaseContext
+from drakkar.leases.backend import Held
+from drakkar.leases.testkit import make_context
 from drakkar_filesystem.leases import FilesystemLeases
 
 NAME = "gc"
-
-
-class Silence:
-    def debug(self, event: str, **fields: Any) -> None: ...
-    def info(self, event: str, **fields: Any) -> None: ...
-    def warning(self, event: str, **fields: Any) -> None: ...
-    def error(self, event: str, **fields: Any) -> None: ...
 
 
 def say(what: str, token: int = 0) -> None:
@@ -30,7 +24,7 @@ def say(what: str, token: int = 0) -> None:
 async def main(worker: str, ttl_seconds: float, options: dict[str, Any]) -> None:
     backend = FilesystemLeases(options)
     instance = os.urandom(8).hex()
-    await backend.start(LeaseContext(worker, instance, "", Silence(), {}, ttl_seconds, 60.0))
+    await backend.start(make_context(worker, instance, ttl_seconds=ttl_seconds, timeout_seconds=60))
     say("ready")
     while True:
         answer = await backend.acquire(NAME)

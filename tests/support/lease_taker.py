@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from drakkar.leases.backend import Lease, LeaseContext
+from drakkar.leases.backend import Lease
+from drakkar.leases.testkit import make_context
 from drakkar_filesystem.leases import FilesystemLeases
 
 CALLS = (
@@ -28,13 +29,6 @@ class Countdown:
     """How many system calls are left until this process stops itself."""
 
     left = 0
-
-
-class Silence:
-    def debug(self, event: str, **fields: Any) -> None: ...
-    def info(self, event: str, **fields: Any) -> None: ...
-    def warning(self, event: str, **fields: Any) -> None: ...
-    def error(self, event: str, **fields: Any) -> None: ...
 
 
 def stopping(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +56,8 @@ async def main(folder: str, worker: str) -> None:
     for call in CALLS:
         setattr(os, call, stopping(getattr(os, call)))
     backend = FilesystemLeases({"dir": folder})
-    await backend.start(LeaseContext(worker, os.urandom(8).hex(), "", Silence(), {}, 600.0, 600.0))
+    instance = os.urandom(8).hex()
+    await backend.start(make_context(worker, instance, ttl_seconds=600, timeout_seconds=600))
     print("ready", flush=True)
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader()

@@ -103,9 +103,7 @@ PROVIDERS = [package for package in PACKAGES if package.name != "core"]
 def text_files(*suffixes: str) -> Iterator[Path]:
     """Our own text files with one of the suffixes, or with any: what git would track, found without git."""
     for folder, folders, files in os.walk(ROOT):
-        folders[:] = sorted(
-            name for name in folders if _is_ours(name) and name not in ("__pycache__", "dist")
-        )
+        folders[:] = sorted(filter(_is_ours, folders))
         for path in (Path(folder) / name for name in sorted(files) if _is_ours(name)):
             if not suffixes or path.suffix in suffixes:
                 yield path

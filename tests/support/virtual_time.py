@@ -16,6 +16,8 @@ from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
 
+from drakkar.clock import SystemClock
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -59,25 +61,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._virtual.now += seconds
 
 
-class VirtualClock:
-    """Satisfies `drakkar.clock.Clock`, by the time of the running loop."""
+class VirtualClock(SystemClock):
+    """By the time of the running loop."""
 
     def elapsed(self) -> float:
         return asyncio.get_running_loop().time()
 
     def wall(self) -> datetime:
         return datetime(2026, 10, 13, tzinfo=UTC) + timedelta(seconds=self.elapsed())
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await event.wait()
-        except TimeoutError:
-            pass
-        return event.is_set()
 
 
 def hold_up(seconds: float) -> None:
