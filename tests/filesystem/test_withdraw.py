@@ -29,6 +29,8 @@ async def test_it_may_be_repeated(folder: Folder) -> None:
     await provider.withdraw("worker-1", INSTANCE)
     await provider.withdraw("worker-1", INSTANCE)
 
+    assert folder.names() == set()
+
 
 async def test_it_needs_no_folder_and_makes_none(folder: Folder) -> None:
     provider = await folder.start()

@@ -394,7 +394,9 @@ def test_an_option_to_prune_is_held_to_the_same(
 
 
 def test_an_option_to_prune_of_another_provider_is_left_alone(load: Callable[..., Settings]) -> None:
-    load(overrides={"fleet.registry.redis.prune_after_seconds": "0.5"})
+    settings = load(overrides={"fleet.registry.redis.prune_after_seconds": "0.5"})
+
+    assert settings.fleet.registry.section("redis") == {"prune_after_seconds": 0.5}
 
 
 def test_each_broken_relation_has_its_own_message(refusal: Callable[..., str]) -> None:
