@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from drakkar.cache.files import file_of
+from support.commands import install
 from support.processes import Fleet, WorkerProcess, stop_all, wait_for
 
 FLUSH_SECONDS = 0.3
@@ -58,11 +59,7 @@ class Counters:
         self.fleet = fleet
         self.log = folder / "log-"
         site = folder / "site"
-        info = site / "counter-1.dist-info"
-        info.mkdir(parents=True)
-        (site / "counter_job.py").write_text(MODULE)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counter\nVersion: 1\n")
-        (info / "entry_points.txt").write_text("[drakkar.workers]\ncounter = counter_job:counter\n")
+        install(site, "counter", {}, {"counter_job.py": MODULE}, {"counter": "counter_job:counter"})
         self.environment = {"PYTHONPATH": str(site), "COUNTER_LOG": str(self.log)}
 
     def start(self, *names: str, **settings: object) -> list[WorkerProcess]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import install
 from support.markdown import Block, Page
 from support.processes import Fleet, WorkerProcess, stop_all, wait_for
 from support.repository import ROOT
@@ -24,13 +25,8 @@ def a_package(tmp_path: Path) -> Path:
     entry_points = tomllib.loads(first("toml").text)["project"]["entry-points"]["drakkar.workers"]
     module = entry_points[NAME].partition(":")[0]
     site = tmp_path / "site"
-    file = site / f"{module.replace('.', '/')}.py"
-    file.parent.mkdir(parents=True)
-    file.write_text(first("python").text)
-    info = site / "mypackage-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[drakkar.workers]\n{NAME} = {entry_points[NAME]}\n")
+    modules = {f"{module.replace('.', '/')}.py": first("python").text}
+    install(site, "mypackage", {}, modules, {NAME: entry_points[NAME]})
     return site
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from drakkar.supervisor.fanout import FanOut
 from drakkar.supervisor.keyed import KeyedFanOut
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies, RunContext, Runner
+from support.commands import install as install_package
 
 _KEYS: Final = "PAGE_JOBS_KEYS"
 _ERROR: Final = "PAGE_JOBS_ERROR"
@@ -55,11 +56,8 @@ reports = BackgroundWorker("reports", build_failing)
 def install(folder: Path, *, names: Collection[str] = (), error: str = "") -> dict[str, str]:
     """The environment in which a worker knows `indexer`, `sweeper` (six shards), `expiry` (over `names`) and
     `reports`, which fails with `error`."""
-    info = folder / "page_jobs-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: page-jobs\nVersion: 1\n")
-    jobs = "".join(f"{name} = {__name__}:{name}\n" for name in ("indexer", "sweeper", "expiry", "reports"))
-    (info / "entry_points.txt").write_text(f"[drakkar.workers]\n{jobs}")
+    jobs = ("indexer", "sweeper", "expiry", "reports")
+    install_package(folder, "page-jobs", {}, {}, {name: f"{__name__}:{name}" for name in jobs})
     tests = Path(__file__).parents[1]
     environment = {"PYTHONPATH": os.pathsep.join([str(folder), str(tests)])}
     return environment | ({_KEYS: json.dumps([*names])} if names else {}) | ({_ERROR: error} if error else {})

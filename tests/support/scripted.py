@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
+from support.commands import install
 from support.memory_registry import MemoryRegistry, Store
 
 
@@ -74,12 +75,7 @@ def make_registry(options: Mapping[str, Any]) -> ScriptedRegistry:
 @contextmanager
 def scripted_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
     """Install the plugin, as a distribution's metadata in `folder`, for as long as this lasts."""
-    metadata = folder / "drakkar_scripted-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: drakkar-scripted-plugin\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[drakkar.registry_providers]\nscripted = support.scripted:make_registry\n"
-    )
+    install(folder, "drakkar-scripted-plugin", {"scripted": f"{__name__}:make_registry"}, {})
     monkeypatch.syspath_prepend(folder)
     _SCRIPTS["default"] = Script()
     try:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from drakkar.supervisor.fanout import FanOut
 from drakkar.supervisor.worker import BackgroundWorker, Dependencies, RunContext, Runner
+from support.commands import install as install_package
 
 SHARDS = 12
 EVERY_SECONDS = 0.05
@@ -105,13 +106,8 @@ parent = BackgroundWorker("parent", build_parent)
 def install(folder: Path, log: Path) -> dict[str, str]:
     """The environment in which a worker knows `split`, twelve shards, `sole`, `stubborn` and `parent`, which
     write to `log`."""
-    info = folder / "witness-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: witness\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        f"[drakkar.workers]\nsplit = {__name__}:split\nsole = {__name__}:sole\n"
-        f"stubborn = {__name__}:stubborn\nparent = {__name__}:parent\n"
-    )
+    names = ("split", "sole", "stubborn", "parent")
+    install_package(folder, "witness", {}, {}, {name: f"{__name__}:{name}" for name in names})
     tests = Path(__file__).parents[1]
     return {"PYTHONPATH": os.pathsep.join([str(folder), str(tests)]), _LOG: str(log)}
 
