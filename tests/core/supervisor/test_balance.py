@@ -88,3 +88,39 @@ async def test_a_shard_that_is_asked_for_counts_until_it_is_refused() -> None:
     refused.balance.refused(5)
     assert await refused.waits(6) == pytest.approx(0, abs=0.01)
     assert await waiting.waits(6) >= ABOVE_SHARE_SECONDS
+
+
+@virtual_time
+async def test_a_peer_is_remembered_that_cannot_keep_what_it_gets_however_many_names_came_before() -> None:
+    """Names may be new at every deployment, and a worker may live through many."""
+
+    async def an_hour_with_one_that_crashes(name: str) -> int:
+        given = 0
+        sharing.cards = {name: card(0)}
+        for _ in range(240):
+            await asyncio.sleep(REFRESH)
+            for shard in sharing.balance.shed(()):
+                given += 1
+                sharing.balance.took(shard)
+        return given
+
+    sharing = Sharing(set(range(12)))
+    at_first = await an_hour_with_one_that_crashes("worker-2")
+    for number in range(1100):
+        sharing.cards = {f"worker-1-{number}": card(0)}
+        await asyncio.sleep(REFRESH)
+        sharing.balance.shed(())
+    assert await an_hour_with_one_that_crashes("worker-3") <= at_first
+
+
+@virtual_time
+async def test_a_fleet_larger_than_what_is_remembered_is_still_known() -> None:
+    """Else there would always be a peer that looks new, and nothing would ever count as given in vain."""
+    sharing, given = Sharing(set(range(12))), 0
+    for _ in range(240):
+        sharing.cards = {f"worker-{number}": card(0) for number in range(2, 1200)}
+        await asyncio.sleep(REFRESH)
+        for shard in sharing.balance.shed(()):
+            given += 1
+            sharing.balance.took(shard)
+    assert given < 20

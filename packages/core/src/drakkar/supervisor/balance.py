@@ -57,7 +57,7 @@ class Balance:
         self._patience = Patience(refresh_seconds)
         self._given: set[int] = set()
         self._wanting_then: Mapping[str, int] = {}
-        self._tried: set[str] = set()
+        self._tried: dict[str, None] = {}  # who was given something, the last ones last
         self._told: set[tuple[str, int]] = set()
 
     async def welcome(self, shard: int) -> None:
@@ -96,7 +96,7 @@ class Balance:
         held = {peer.worker: peer.held for peer in self._same(peers)}
         share = self._share(peers)
         wanting = {peer.worker: peer.held for peer in self._same(peers) if peer.ready and peer.held < share}
-        if wanting.keys() - self._tried:
+        if wanting.keys() - self._tried.keys():
             self._patience.forgive()
         if not self._patience.is_due(now, self._grew(held)):
             return ()
@@ -105,13 +105,20 @@ class Balance:
         count = self._patience.most(to_shed(len(mine), share, wanted))
         if count == 0:
             return ()
-        if len(self._tried) < _REMEMBERED_PEERS:
-            self._tried |= wanting.keys()
+        self._remember(wanting)
         self._patience.gave(now)
         self._wanting_then = wanting
         chosen = random.sample(mine, count)  # not always the same ones: they may be what a peer cannot keep
         self._given = set(chosen)
         return chosen
+
+    def _remember(self, wanting: Collection[str]) -> None:
+        """Of many names the last ones: a fleet may have new ones at every deployment."""
+        for worker in wanting:
+            self._tried.pop(worker, None)
+            self._tried[worker] = None
+        for worker in list(self._tried)[: -max(_REMEMBERED_PEERS, len(wanting))]:
+            del self._tried[worker]
 
     def _grew(self, held: Mapping[str, int]) -> bool:
         """Whether a peer that something was given up for has more than it had then."""
