@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing
+import os
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -16,7 +17,12 @@ _SECONDS: Final = 30.0
 
 def in_a_fork(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `work` in an event loop of the copy's own, and see the copy end; fails unless `work` returned."""
-    child = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(work()))
+
+    def run() -> None:
+        asyncio.run(work())
+        os._exit(0)  # at once: an orderly exit joins threads of pools, and this may be the copy of one
+
+    child = multiprocessing.get_context("fork").Process(target=run)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of threads, none of which the copy needs
         child.start()
