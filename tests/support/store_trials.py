@@ -6,7 +6,7 @@ Framework-free, like the test kits. A store hands them a `TrialStore`, made new 
     async def test_it_passes_the_trial(trial, store, long):
         await trial(store, 50 if long else 1)
 
-Those in `SIDE_BY_SIDE` may be run at once, by `side_by_side`, which saves a lot of waiting.
+They may be run at once, each on a loop of its own, which saves a lot of waiting: `support.side_by_side`.
 
 `rounds` is how often to repeat what is to be repeated. Time is real: the ttl is the store's shortest that
 makes sense on a busy machine. The kits hold single calls to the contract; here the real keeper runs over the
@@ -23,8 +23,8 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -789,38 +789,6 @@ CALL_TRIALS: tuple[Trial, ...] = (
     a_server_that_hangs_costs_a_time_limit_and_nothing_else,
 )
 TRIALS: tuple[Trial, ...] = (*LEASE_TRIALS, *CARD_TRIALS, *CALL_TRIALS)
-ALONE: tuple[Trial, ...] = (
-    a_blocked_event_loop_never_leads_twice_on_one_token,
-    tokens_rise_whatever_happens,
-    a_forked_copy_is_refused,
-    cancelled_calls_mix_nothing_up,
-    a_restart_of_the_server_needs_no_restart_of_workers,
-    no_reader_sees_a_mix_of_old_and_new,
-    a_card_that_vanished_is_back_whole,
-)
-"""Trials that hold up the event loop or keep the machine busy."""
-
-SIDE_BY_SIDE: tuple[Trial, ...] = tuple(trial for trial in TRIALS if trial not in ALONE)
-"""Trials that mostly wait."""
-
-
-async def side_by_side(
-    trials: Iterable[Trial], make_store: Callable[[str], AbstractContextManager[TrialStore]], rounds: int
-) -> None:
-    """Run `trials` at once, each over a server of its own; `make_store` gets the name of a trial."""
-
-    async def one(trial: Trial, store: TrialStore) -> None:
-        try:
-            await trial(store, rounds)
-        except Exception as error:
-            error.add_note(f"in the trial {trial.__name__}")
-            raise
-
-    with ExitStack() as stack:
-        stores = [(trial, stack.enter_context(make_store(trial.__name__))) for trial in trials]
-        async with asyncio.TaskGroup() as group:
-            for trial, store in stores:
-                group.create_task(one(trial, store), name=trial.__name__)
 
 
 # --- servers that are none --------------------------------------------------------------------------------

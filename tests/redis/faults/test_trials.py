@@ -1,7 +1,6 @@
 """The trials of every store, over Redis."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
 from support.redis_servers import RedisServer
 from support.servers import ServerProcess, running
-from support.store_trials import ALONE, SIDE_BY_SIDE, Trial, side_by_side
+from support.side_by_side import side_by_side
+from support.store_trials import TRIALS, Trial
 
 KEYS = Keys("drakkar")
 
@@ -62,20 +62,24 @@ class RedisTrialStore:
         return self._server.command(*words)
 
 
-@contextmanager
-def running_store(folder: Path) -> Iterator[RedisTrialStore]:
-    store = RedisTrialStore(folder)
-    with running(store.server):
-        yield store
+@pytest.fixture(scope="session")
+def trials(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, long: bool
+) -> Iterator[Callable[[pytest.Item], None]]:
+    """Each over a server of its own."""
+
+    async def play(params: Mapping[str, Any]) -> None:
+        store = RedisTrialStore(tmp_path_factory.mktemp("redis"))
+        with running(store.server):
+            await params["trial"](store, 50 if long else 1)
+
+    with side_by_side(request, test_it_passes_the_trial.__name__, play) as wait:
+        yield wait
 
 
-@pytest.mark.timeout(1000)
-@pytest.mark.parametrize("trial", ALONE, ids=lambda trial: trial.__name__)
-async def test_it_passes_the_trial(trial: Trial, tmp_path: Path, long: bool) -> None:
-    with running_store(tmp_path) as store:
-        await trial(store, 50 if long else 1)
-
-
-@pytest.mark.timeout(1000)
-async def test_it_passes_the_trials_that_mostly_wait(tmp_path: Path, long: bool) -> None:
-    await side_by_side(SIDE_BY_SIDE, lambda name: running_store(tmp_path / name), 50 if long else 1)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.__name__)
+def test_it_passes_the_trial(
+    request: pytest.FixtureRequest, trials: Callable[[pytest.Item], None], trial: Trial
+) -> None:
+    trials(request.node)
