@@ -15,7 +15,7 @@ from typing import Final
 
 from drakkar.cache.fetch import ENDPOINT, Connection, PeerClient, PeerRequestError
 from drakkar.cache.peers import PeerState, Target, choose
-from drakkar.cache.rows import Cursor, Row
+from drakkar.cache.rows import Row
 from drakkar.cache.thread import CacheThread
 from drakkar.calls import wait_ended
 from drakkar.clock import Clock
@@ -167,7 +167,7 @@ class Exchange:
         rows, more = await self._client.page(peer, state.scopes, after, self._timing.page_size)
         if state.to_verify:
             state.to_verify = False
-            if all((row.updated_at_ms, row.key) != state.cursor for row in rows):
+            if all(row.cursor != state.cursor for row in rows):
                 state.cursor = None  # the peer has lost what it had
                 return True
         kept = []
@@ -181,9 +181,5 @@ class Exchange:
         if kept:
             await self._store(kept)
         if rows:
-            state.cursor = place_of(rows[-1])
+            state.cursor = rows[-1].cursor
         return more
-
-
-def place_of(row: Row) -> Cursor:
-    return (row.updated_at_ms, row.key)

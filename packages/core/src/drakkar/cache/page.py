@@ -140,10 +140,9 @@ class PageReader:
         except (ValueError, RecursionError) as error:
             raise BadPageError(f"a row does not hold: {error}"[:200]) from error
         for row in rows:
-            at = (row.updated_at_ms, row.key)
-            if self._last is not None and at <= self._last:
+            if self._last is not None and row.cursor <= self._last:
                 raise BadPageError("rows are out of order, or do not come after what was asked for")
-            self._last = at
+            self._last = row.cursor
         self.rows += rows
         if len(self.rows) > MAX_LIMIT:
             raise BadPageError(f"more than {MAX_LIMIT} rows")

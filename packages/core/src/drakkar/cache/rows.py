@@ -50,6 +50,11 @@ class Row(NamedTuple):
     origin_worker_id: str
     """The worker that wrote it."""
 
+    @property
+    def cursor(self) -> Cursor:
+        """Where a reader is who has read this row last."""
+        return (self.updated_at_ms, self.key)
+
     def expired(self, now_ms: int) -> bool:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms
 
