@@ -27,14 +27,17 @@ from objectstore.tree import Tree
 
 ROOT: Final = "DK_OBJECTSTORE_DIR"
 MAX_SHARDS: Final = 1024
+_SHARDS: Final = {"GC": 1, "REBALANCE": 2}
+"""Where `DK_…_SHARDS` does not say."""
 
 
 def gc() -> FanOut:
     """`DK_GC_SHARDS` shards of a round every `DK_GC_INTERVAL` seconds; uploads that stand still for
     `DK_GC_GRACE` seconds are taken for dead."""
     _tree()
-    _interval("GC"), _seconds("DK_GC_GRACE", 60.0)
-    return FanOut("gc", _shards("GC", 1), _gc)
+    _interval("GC")
+    _gc_grace()
+    return FanOut("gc", _shards("GC"), _gc)
 
 
 def lifecycle() -> KeyedFanOut:
@@ -48,7 +51,7 @@ def rebalance() -> FanOut:
     """`DK_REBALANCE_SHARDS` shards of a round every `DK_REBALANCE_INTERVAL` seconds."""
     _tree()
     _interval("REBALANCE")
-    return FanOut("rebalance", _shards("REBALANCE", 2), _rebalance)
+    return FanOut("rebalance", _shards("REBALANCE"), _rebalance)
 
 
 def inventory() -> BackgroundWorker:
@@ -65,7 +68,7 @@ def board() -> BackgroundWorker:
 
 
 def _gc(_: Dependencies, shard: int) -> Runner:
-    shards, grace = _shards("GC", 1), _seconds("DK_GC_GRACE", 60.0)
+    shards, grace = _shards("GC"), _gc_grace()
     return Rounds(
         _tree(),
         _interval("GC"),
@@ -88,7 +91,7 @@ def _lifecycle(_: Dependencies, bucket: str) -> Runner:
 
 
 def _rebalance(_: Dependencies, shard: int) -> Runner:
-    shards = _shards("REBALANCE", 2)
+    shards = _shards("REBALANCE")
     return Rounds(
         _tree(),
         _interval("REBALANCE"),
@@ -127,9 +130,9 @@ def _tree_at(root: Path) -> Tree:
     return tree
 
 
-def _shards(worker: str, default: int) -> int:
+def _shards(worker: str) -> int:
     name = f"DK_{worker}_SHARDS"
-    text = os.environ.get(name, "") or str(default)
+    text = os.environ.get(name, "") or str(_SHARDS[worker])
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_SHARDS):
         raise ValueError(f"{name} ({text:.20}) must be a whole number from 1 to {MAX_SHARDS}")
     return int(text)
@@ -137,6 +140,10 @@ def _shards(worker: str, default: int) -> int:
 
 def _interval(worker: str) -> float:
     return _seconds(f"DK_{worker}_INTERVAL", 30.0)
+
+
+def _gc_grace() -> float:
+    return _seconds("DK_GC_GRACE", 60.0)
 
 
 def _seconds(name: str, default: float) -> float:
