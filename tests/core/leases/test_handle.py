@@ -10,6 +10,7 @@ from drakkar.errors import LeaseLost
 from drakkar.leases.backend import Lease
 from drakkar.leases.handle import LeaseHandle, LeaseState
 from support.clock import FakeClock, settle
+from support.forks import in_a_fork
 
 
 def make_handle(clock: FakeClock, ttl_seconds: float = 30.0) -> LeaseHandle:
@@ -54,6 +55,19 @@ async def test_it_can_be_asked_from_a_thread() -> None:
     thread.start()
     thread.join()
     assert seen == ["gc-leader", 7, False, "lost"]
+
+
+async def test_a_forked_copy_does_not_hold_it() -> None:
+    """It would not hear that its parent gave the lease back, and might act beside the next holder."""
+    handle = LeaseHandle(Lease("gc-leader", "worker-1/1", 7, 30.0), SystemClock().elapsed(), SystemClock())
+
+    async def look() -> None:
+        assert handle.lost
+        with pytest.raises(LeaseLost):
+            handle.check()
+
+    in_a_fork(look)
+    handle.check()
 
 
 async def test_a_renewal_moves_the_deadline_from_when_it_was_sent() -> None:

@@ -1,6 +1,7 @@
 """What a run gets to know of the lease it works under."""
 
 import asyncio
+import os
 from enum import Enum
 from typing import Final
 
@@ -44,6 +45,7 @@ class LeaseHandle:
         """What the last grant or renewal was good for."""
 
         self._clock = clock
+        self._pid = os.getpid()
         self._ended = asyncio.Event()
         self._sent_at = sent_at
         self._deadline = deadline(sent_at, lease.ttl_seconds)
@@ -61,7 +63,10 @@ class LeaseHandle:
 
     @property
     def lost(self) -> bool:
-        """Whether the lease must not be acted under any more; true for good once it is true."""
+        """Whether the lease must not be acted under any more; true for good once it is true. Always true in a
+        forked copy of the process, which would not hear that the lease was given back."""
+        if self._pid != os.getpid():
+            return True
         if self._clock.elapsed() >= self._deadline:
             self._overdue = True  # whoever saw this was told to stop: no late answer may take it back
         return self._overdue or self.state is not LeaseState.HELD
