@@ -12,6 +12,7 @@ from typing import IO
 
 Process = subprocess.Popen[str]
 
+DRAKKAR = str(Path(sys.executable).with_name("drakkar"))
 LIMIT_SECONDS = 60
 """No command takes longer. Nothing waits this long unless something is wrong."""
 
@@ -173,7 +174,7 @@ class Drakkar:
         stdout: IO[str] | int = subprocess.PIPE,
     ) -> Process:
         process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("drakkar")), *arguments],
+            [DRAKKAR, *arguments],
             cwd=self.folder,
             env=self.environ | dict(environ or {}),
             stdin=subprocess.DEVNULL,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import random
 import re
 import signal
@@ -10,10 +11,10 @@ import time
 
 import httpx
 import pytest
-from support.commands import Drakkar, Ended, Process, end_of, hears_signals, wait_for
+from support.commands import DRAKKAR, Drakkar, Ended, Process, end_of, hears_signals, wait_for
 
-BOTH = [signal.SIGTERM, signal.SIGINT]
-either = pytest.mark.parametrize("number", BOTH, ids=lambda number: number.name)
+ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+any_of_them = pytest.mark.parametrize("number", ALL, ids=lambda number: number.name)
 
 
 def has_begun(drakkar: Drakkar, op: str) -> bool:
@@ -85,7 +86,7 @@ def test_a_provider_that_refuses_its_options_is_wrong_configuration(drakkar: Dra
     assert "dir is missing; name a folder" in ended.error
 
 
-@either
+@any_of_them
 def test_a_signal_stops_a_running_worker(number: int, drakkar: Drakkar) -> None:
     with drakkar.running_worker() as (process, _):
         wait_for(lambda: len(drakkar.cards_left()) == 1)
@@ -108,7 +109,7 @@ def test_sigterm_stops_it_however_early(step: int, drakkar: Drakkar) -> None:
     assert drakkar.cards_left() == []
 
 
-@either
+@any_of_them
 @pytest.mark.parametrize("step", range(12))
 def test_a_signal_stops_it_at_any_moment_of_its_start(step: int, number: int, drakkar: Drakkar) -> None:
     process = drakkar.start_worker()
@@ -119,7 +120,7 @@ def test_a_signal_stops_it_at_any_moment_of_its_start(step: int, number: int, dr
     stopped_well(end_of(process), drakkar)
 
 
-@either
+@any_of_them
 def test_a_signal_stops_it_while_a_provider_is_imported(number: int, drakkar: Drakkar) -> None:
     process = drakkar.start_worker(CARDBOX_IMPORT_SECONDS="1")
     wait_for(lambda: hears_signals(process))
@@ -129,7 +130,7 @@ def test_a_signal_stops_it_while_a_provider_is_imported(number: int, drakkar: Dr
     stopped_well(end_of(process), drakkar)
 
 
-@either
+@any_of_them
 @pytest.mark.parametrize("op", ["start", "publish"])
 def test_a_signal_stops_it_while_the_store_hangs(op: str, number: int, drakkar: Drakkar) -> None:
     options = json.dumps({f"{op}_seconds": 3600})
@@ -142,7 +143,7 @@ def test_a_signal_stops_it_while_the_store_hangs(op: str, number: int, drakkar: 
     assert drakkar.cards_left() == []
 
 
-@either
+@any_of_them
 def test_a_second_signal_loses_nothing(number: int, drakkar: Drakkar) -> None:
     with drakkar.running_worker(options='{"withdraw_seconds": 0.5}') as (process, _):
         wait_for(lambda: len(drakkar.cards_left()) == 1)
@@ -150,6 +151,35 @@ def test_a_second_signal_loses_nothing(number: int, drakkar: Drakkar) -> None:
         wait_for(lambda: has_begun(drakkar, "withdraw"))
         kill(process, number)
         stopped_well(end_of(process), drakkar)
+
+
+def test_a_terminal_that_is_closed_is_a_reason_to_stop(drakkar: Drakkar) -> None:
+    command = ["run", "--provider=cardbox", "--worker-name=worker-1", "--port=0", "--log-level=info"]
+    environ = drakkar.environ | {"DK_FLEET__REGISTRY__PLUGIN_OPTIONS__DIR": str(drakkar.cards)}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(DRAKKAR, [DRAKKAR, *command], environ)
+    wait_for(lambda: len(drakkar.cards_left()) == 1)
+    os.close(terminal)  # where its log goes, too
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert drakkar.cards_left() == []
+
+
+def test_it_outlives_a_terminal_when_it_was_told_so(drakkar: Drakkar) -> None:
+    """As `nohup` does it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = drakkar.start_worker()
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    wait_for(lambda: len(drakkar.cards_left()) == 1)
+    kill(process, signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None
+    kill(process, signal.SIGTERM)
+    stopped_well(end_of(process), drakkar)
 
 
 @pytest.mark.parametrize("op", ["withdraw", "stop"])
@@ -171,7 +201,7 @@ def test_a_hail_of_signals_changes_nothing(delay: float, drakkar: Drakkar) -> No
     wait_for(lambda: hears_signals(process))
     time.sleep(delay)
     while process.poll() is None:
-        kill(process, random.choice(BOTH))
+        kill(process, random.choice(ALL))
         time.sleep(0.001)
 
     stopped_well(end_of(process), drakkar)

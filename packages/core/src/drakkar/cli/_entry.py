@@ -12,7 +12,12 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    # A terminal that is closed; whoever started us with `nohup` wants us to go on.
+    *([] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

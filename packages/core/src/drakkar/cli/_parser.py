@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from drakkar.errors import ConfigError
 
 COMMANDS: Final = {
-    "run": "run one worker until SIGTERM or Ctrl-C",
+    "run": "run one worker until SIGTERM, SIGHUP or Ctrl-C",
     "workers": "show the fleet, as a running worker sees it",
     "leases": "show who leads what, or have a leader step down",
     "supervisor": "show the background workers of a running worker, or which are installed",

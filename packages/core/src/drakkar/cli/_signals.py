@@ -20,9 +20,9 @@ people's code may hang."""
 def run_until_signal(work: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
     """Run `work` in a new event loop and return its result, the exit status of the process.
 
-    `work` is given an event that is set at SIGTERM or SIGINT, and is expected to end soon after that. It is
-    never interrupted; more signals change nothing, neither before nor after it has ended. The process
-    must end after this, since signals are ignored from then on.
+    `work` is given an event that is set at SIGTERM, SIGINT or SIGHUP, and is expected to end soon after
+    that. It is never interrupted; more signals change nothing, neither before nor after it has ended. The
+    process must end after this, since signals are ignored from then on.
     """
     return asyncio.run(_hearing(work))
 
