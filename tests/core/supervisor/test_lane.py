@@ -188,6 +188,21 @@ async def test_a_crash_of_any_kind_is_counted_logged_and_tried_again(error: Base
 
 
 @virtual_time
+async def test_a_crash_that_no_log_could_write_in_full_is_written_without_its_traceback() -> None:
+    async def body(_ctx: RunContext) -> None:
+        error: Exception = ValueError("bad file")
+        for _ in range(60):
+            error = ExceptionGroup("all attempts failed", [error, error])
+        raise error
+
+    async with Process([Job(body).worker()], memory()) as process:
+        [line] = process.log.named("worker_crashed")
+        is_traced = line["exc_info"] is not None  # not in the assert, whose message would have no end
+        assert not is_traced
+        assert "ValueError: bad file" in line["error"]
+
+
+@virtual_time
 async def test_a_crash_whose_text_ends_the_process_does_not() -> None:
     class UnspeakableError(Exception):
         def __str__(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 import pytest
-from drakkar.supervisor.crash import describe_crash
+from drakkar.supervisor.crash import describe_crash, traceable
 from drakkar.supervisor.run import Run
 from drakkar.supervisor.worker import RunContext, Runner
 from support.log import RecordingLogger
@@ -348,6 +348,46 @@ async def test_a_task_of_something_else_than_a_coroutine_is_refused(work: Any) -
 )
 def test_a_crash_is_told_in_one_line_in_bounded_time(error: BaseException, text: str) -> None:
     assert describe_crash(error) == text
+
+
+def doubled(times: int) -> BaseException:
+    error: BaseException = ValueError()
+    for _ in range(times):
+        error = BaseExceptionGroup("all attempts failed", [error, error])
+    return error
+
+
+def behind_one_another(count: int) -> BaseException:
+    first = error = ValueError()
+    for _ in range(count):
+        error.__context__ = error = ValueError()
+    error.__context__ = first
+    return first
+
+
+def caused(cause: BaseException) -> BaseException:
+    error = RuntimeError()
+    error.__cause__ = error.__context__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("make", "is_traceable"),
+    [
+        (ValueError, True),
+        (lambda: doubled(5), True),
+        (lambda: behind_one_another(100), True),
+        (lambda: caused(doubled(5)), True),
+        (lambda: doubled(60), False),
+        (lambda: caused(doubled(60)), False),
+        (lambda: BaseExceptionGroup("many", [ValueError()] * 20_000), False),
+    ],
+    ids=["one", "a few", "a circle", "a few behind it", "endless", "endless behind it", "many"],
+)
+def test_only_what_ends_is_traced(make: Callable[[], BaseException], is_traceable: bool) -> None:
+    error = make()
+    is_traced = traceable(error) is error  # not in the assert, whose message would have no end
+    assert is_traced == is_traceable
 
 
 class PlainRun:

@@ -1,4 +1,4 @@
-"""What a run died of, as one line: whatever it was, and without running into it again."""
+"""What a run died of, for the log: whatever it was, and without running into it again."""
 
 from typing import Final
 
@@ -6,6 +6,7 @@ from drakkar.errors import describe
 
 _NAMED: Final = 3
 _LOOKED_AT: Final = 1000
+_TRACED: Final = 10_000
 
 
 def describe_crash(error: BaseException) -> str:
@@ -18,6 +19,23 @@ def describe_crash(error: BaseException) -> str:
         return _describe(error)
     inside = "; ".join(_describe(each) for each in _first_of(error))
     return f"{_describe(error)}: {inside}" if inside else _describe(error)
+
+
+def traceable(error: BaseException) -> BaseException | None:
+    """`error`, if its traceback with those of all errors inside and behind it can be written in bounded time;
+    else None. A retry that wraps what it caught in groups of all it ever caught doubles them each time."""
+    left, chained = [error], {id(error)}
+    for _ in range(_TRACED):
+        if not left:
+            return error
+        at = left.pop()
+        if isinstance(at, BaseExceptionGroup):
+            left.extend(at.exceptions)
+        for behind in (at.__cause__, at.__context__):
+            if behind is not None and id(behind) not in chained:  # a traceback shows these once
+                chained.add(id(behind))
+                left.append(behind)
+    return None
 
 
 def _describe(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from drakkar.leases.handle import LeaseHandle
 from drakkar.supervisor.backoff import HEALTHY_SECONDS, Backoff
-from drakkar.supervisor.crash import describe_crash
+from drakkar.supervisor.crash import describe_crash, traceable
 from drakkar.supervisor.surroundings import LaneReport, LaneStatus, Surroundings
 from drakkar.telemetry.unfailing import UnfailingLogger
 
@@ -74,5 +74,9 @@ class Status:
             self._last_error_at, self._name, "crashed", shard=self._shard, error=self._last_error
         )
         self._logger.error(
-            event, worker=self._name, shard=self._shard, error=self._last_error, exc_info=error
+            event,
+            worker=self._name,
+            shard=self._shard,
+            error=self._last_error,
+            exc_info=traceable(error),
         )
