@@ -11,6 +11,7 @@ from drakkar.settings import Settings, load_settings
 from drakkar.settings.resolve import (
     cluster_name,
     config_summary,
+    naming_origins,
     naming_written_keys,
     provider_options,
     registry_folder,
@@ -201,6 +202,57 @@ def test_what_a_provider_refuses_is_told_by_the_key_that_was_written(
         raise ConfigError(text)
 
     assert str(refused.value) == told
+
+
+FILE = """\
+fleet:
+  registry:
+    provider: redis
+    redis:
+      url: redis://a/
+      prefix: x
+supervisor:
+  leases:
+    plugin_options: {min_replicas: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("fleet.registry.provider 'redis': fleet.registry.redis.url is", "{file}, line 5: "),
+        ("fleet.registry.redis.url and fleet.registry.redis.prefix are", "{file}, line 5: "),
+        ("fleet.registry.redis has no option 'prefix'", "DK_FLEET__REGISTRY__REDIS__PREFIX: "),
+        ("fleet.registry.provider is 'redis', which is", "{file}, line 3: "),
+        ("fleet.registry.redis.nodes[0] is missing", "{file}, line 4: "),
+        ("leases of supervisor.leases.provider: fleet.registry.redis.min_replicas is", "{file}, line 9: "),
+        ("supervisor.leases.provider 'redis' has no leases", "{file}, line 8: "),
+        ("supervisor.workers: 'gc' is not installed", "DK_WORKERS: "),
+        ("the store is down", ""),
+    ],
+)
+def test_what_a_provider_refuses_is_told_with_where_it_was_written(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "drakkar.yaml"
+    file.write_text(FILE)
+    loaded = load_settings(file, environ={"DK_FLEET__REGISTRY__REDIS__PREFIX": "y", "DK_WORKERS": "gc"})
+
+    with (
+        pytest.raises(ConfigError) as refused,
+        naming_origins(loaded),
+        naming_written_keys(loaded, leases=True),
+    ):
+        raise ConfigError(text)
+
+    assert str(refused.value).startswith(told.format(file=file) + text[:20])
+
+
+def test_settings_that_say_the_same_are_equal_wherever_they_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "drakkar.yaml"
+    file.write_text("ui: {port: 8099}\n")
+
+    assert load_settings(file, environ={}) == load_settings(environ={"DK_UI__PORT": "8099"})
 
 
 def test_a_provider_cannot_change_the_settings_through_its_options() -> None:

@@ -40,6 +40,7 @@ from drakkar.settings.resolve import (
     cluster_name,
     config_summary,
     lease_provider,
+    naming_origins,
     worker_name,
 )
 from drakkar.supervisor.chosen import Supervised, choose
@@ -66,12 +67,13 @@ def choose_parts(
 
     Raises `ConfigError` for whatever a worker with these settings and these further `workers` would refuse.
     """
-    worker_name(
-        settings, environ, settings.ui.port
-    )  # for what it refuses; the port of an unnamed one comes later
-    cluster_name(settings, environ)
-    chosen = choose(settings.supervisor.workers, also=workers)
-    return Choice(chosen, choose_provider(settings, logger), choose_leases(settings, chosen, logger))
+    with naming_origins(settings):
+        worker_name(
+            settings, environ, settings.ui.port
+        )  # for what it refuses; an unnamed one's port comes later
+        cluster_name(settings, environ)
+        chosen = choose(settings.supervisor.workers, also=workers)
+        return Choice(chosen, choose_provider(settings, logger), choose_leases(settings, chosen, logger))
 
 
 _INSIDE: Final[ContextVar[tuple["Worker", ...]]] = ContextVar("drakkar_inside", default=())

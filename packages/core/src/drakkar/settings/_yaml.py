@@ -1,9 +1,9 @@
 """The settings file as plain data, with the line that each key stands on.
 
 YAML can do more than a settings file needs, and some of it bites: a repeated key silently wins, `2024-01-01`
-is a date, `<<` and aliases can grow a small file into gigabytes. So the nodes are turned into data here, not
-by the library's constructor: maps, lists, text, numbers, true, false and null; keys are text and unique;
-depth and size are bounded, aliases counted as often as they are used.
+is a date and `0123` is 83, `<<` and aliases can grow a small file into gigabytes. So the nodes are turned
+into data here, not by the library's constructor: maps, lists, text, numbers, true, false and null; keys are
+text and unique; depth and size are bounded, aliases counted as often as they are used.
 """
 
 import re
@@ -20,6 +20,9 @@ MAX_FILE_BYTES: Final = 512 * 1024
 _MAX_NODES: Final = 100_000
 
 _TAG: Final = "tag:yaml.org,2002:"
+_ODD_NUMBER: Final = re.compile(r"[-+]?0[0-9xXbBoO_].*|\+.*|.*[_:].*", re.DOTALL)
+"""What YAML 1.1 takes for another number than a reader sees: 0123 is 83, and 12:30 is 750."""
+
 _QUOTED: Final = re.compile(r"""(['"])(?!<)..+\1""", re.DOTALL)
 
 
@@ -99,6 +102,8 @@ class _Reader:
     def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         try:
             match node.tag.removeprefix(_TAG):
+                case "int" | "float" if _ODD_NUMBER.fullmatch(node.value):
+                    return node.value
                 # Dates and the lone signs = and << are text here.
                 case "str" | "timestamp" | "value" | "merge":
                     return node.value

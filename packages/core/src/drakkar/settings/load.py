@@ -27,6 +27,7 @@ from drakkar.settings._environment import (
     variable,
 )
 from drakkar.settings._keys import folder_keys, keys_in, known_keys
+from drakkar.settings._origins import Origins
 from drakkar.settings._yaml import read_yaml
 from drakkar.settings.mask import mask_text
 from drakkar.settings.models import Settings
@@ -74,14 +75,13 @@ class _Draft:
     """What was read so far."""
 
     data: dict[str, Any] = field(default_factory=dict)
-    origins: dict[KeyPath, str] = field(default_factory=dict)
-    """Where the value of each key came from."""
-
+    origins: Origins = field(default_factory=Origins)
     problems: list[str] = field(default_factory=list)
 
     def take_file(self, file: Path) -> None:
         self.data, lines = read_yaml(file)
-        self.origins = {path: f"{one_line(str(file), 500)}, line {line}" for path, line in lines.items()}
+        for path, line in lines.items():
+            self.origins.put(path, None, f"{one_line(str(file), 500)}, line {line}")
         for *sections, key in folder_keys():
             inside: Any = self.data
             for section in sections:
@@ -114,13 +114,7 @@ class _Draft:
             if not isinstance(inside, dict):
                 raise ValueError(f"cannot be set, since {dotted(path[:length])} is {kind(inside)}")
         _merge(inside, path[-1], value)
-        self._remember(path, value, origin)
-
-    def _remember(self, path: KeyPath, value: Any, origin: str) -> None:
-        self.origins[path] = origin
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                self._remember((*path, key), inner, origin)
+        self.origins.put(path, value, origin)
 
     def settings(self) -> Settings:
         try:
@@ -129,6 +123,7 @@ class _Draft:
             details = error.errors(include_url=False, include_input=False)
             self.problems += [self._told(detail) for detail in details]
         else:
+            settings._origins = self.origins
             if not self.problems:
                 return settings
         more = len(self.problems) - 1
@@ -138,7 +133,7 @@ class _Draft:
 
     def _told(self, error: ErrorDetails) -> str:
         path, message, context = error["loc"], error["msg"], error.get("ctx", {})
-        origin = self._origin(path)
+        origin = self.origins.of(path)
         if error["type"] == "extra_forbidden":
             return f"{origin}unknown key {dotted(path)}; {self._hint(path, origin)}"
         if error["type"] == "value_error":
@@ -146,21 +141,8 @@ class _Draft:
         elif error["type"] == "missing":
             message = "is missing; add it"
         elif error["type"] == "relation":
-            origin = self._origin(path, tuple(str(context["other"]).split(".")))
+            origin = self.origins.of(path, tuple(str(context["other"]).split(".")))
         return f"{origin}{dotted(path)} {one_line(message, 300)}"
-
-    def _origin(self, *paths: KeyPath) -> str:
-        """Where the values at `paths` came from, as the start of a message; empty for defaults."""
-        found = [self.origins[path] for path in paths if path in self.origins]
-        if not found:
-            found = [origin for path in paths for origin in self._around(path)]
-        return f"{', '.join(one_line(origin, 500) for origin in dict.fromkeys(found))}: " if found else ""
-
-    def _around(self, path: KeyPath) -> list[str]:
-        # A section that is there because a variable set a key in it; else the map or list that holds the key.
-        inside = [origin for other, origin in self.origins.items() if other[: len(path)] == path]
-        outside = [path[:length] for length in range(len(path) - 1, 0, -1)]
-        return (inside or [self.origins[other] for other in outside if other in self.origins])[:1]
 
     @staticmethod
     def _hint(path: KeyPath, origin: str) -> str:

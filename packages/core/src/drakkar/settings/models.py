@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     model_validator,
@@ -26,6 +27,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from drakkar.fleet.plugins import PUBLISHED_PROVIDERS
 from drakkar.leases.deadline import LeaseTiming
+from drakkar.settings._origins import Origins
 from drakkar.settings._values import (
     Count,
     Flag,
@@ -328,6 +330,13 @@ class Settings(Section):
     ui: UiSettings = Field(default_factory=UiSettings)
     cache: CacheSettings = Field(default_factory=CacheSettings)
     supervisor: SupervisorSettings = Field(default_factory=SupervisorSettings)
+
+    _origins: Origins = PrivateAttr(default_factory=Origins)
+
+    def told_of(self, *path: str) -> str:
+        """Where the value of the key at `path` came from, as the start of a message; empty for a default and
+        for no path."""
+        return self._origins.of(path) if path else ""
 
 
 def _errors(

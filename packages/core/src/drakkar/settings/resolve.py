@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from drakkar.errors import ConfigError
 from drakkar.settings._values import MAX_NAME_CHARS, check_name
 from drakkar.settings.models import Settings
+
+_KEY: Final = re.compile(rf"\b((?:{'|'.join(Settings.model_fields)})(?:\.\w+)+)(?: has no option '([^']+)')?")
 
 
 def worker_name(settings: Settings, environ: Mapping[str, str], port: int | None) -> str:
@@ -80,6 +82,19 @@ def lease_options(settings: Settings) -> dict[str, Any]:
     if name == "filesystem":
         options["local"] = not _folder_is_shared(settings)
     return deepcopy(options | leases.plugin_options)
+
+
+@contextmanager
+def naming_origins(settings: Settings) -> Iterator[None]:
+    """Let a `ConfigError` about settings that could be read begin with where the first key that it names came
+    from; of a provider's options, not of the provider's name."""
+    try:
+        yield
+    except ConfigError as error:
+        named = _KEY.findall(str(error))
+        paths = [[*key.split("."), *filter(None, [option])] for key, option in named]
+        path = next((path for path in paths if path[-1] != "provider"), paths[0] if paths else [])
+        raise ConfigError(f"{settings.told_of(*path)}{error}") from error
 
 
 @contextmanager
