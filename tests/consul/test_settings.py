@@ -56,6 +56,8 @@ def test_it_takes_a_prefix_that_is_in_no_other_fleet(prefix: str) -> None:
     ("options", "message"),
     [
         ({"adress": "host"}, "fleet.registry.consul has no option 'adress', did you mean address?"),
+        ({"ca-file": "/x"}, "fleet.registry.consul has no option 'ca-file', did you mean ca_file?"),
+        ({"zzz": 1}, "fleet.registry.consul has no option 'zzz', there is address, token, "),
         ({"address": 1.5}, "fleet.registry.consul.address must be text, not float"),
         ({"address": 5}, "fleet.registry.consul.address must be text, not int; put it in quotes"),
         ({"token": True}, "fleet.registry.consul.token must be text, not bool; put it in quotes"),

@@ -39,11 +39,11 @@ def test_a_relative_folder_stays_where_it_was_when_the_process_moves(
         ({"dir": "/mnt/\ud800"}, "fleet.registry.filesystem.dir holds a character that no path can have"),
         ({"explicit": "yes"}, "fleet.registry.filesystem.explicit must be true or false, not str"),
         ({"explicit": 1}, "fleet.registry.filesystem.explicit must be true or false, not int"),
-        ({"folder": "/mnt"}, "fleet.registry.filesystem has no option 'folder', did you mean dir?"),
+        ({"folder": "/mnt"}, "fleet.registry.filesystem has no option 'folder', there is dir,"),
         ({"expliict": True}, "fleet.registry.filesystem has no option 'expliict', did you mean explicit?"),
         ({"prune_seconds": 1}, "has no option 'prune_seconds', did you mean prune_after_seconds?"),
-        ({"a\nb": 1}, r"fleet.registry.filesystem has no option 'a\nb', did you mean"),
-        ({7: 1}, "fleet.registry.filesystem has no option '7', did you mean"),
+        ({"a\nb": 1}, r"fleet.registry.filesystem has no option 'a\nb', there is"),
+        ({7: 1}, "fleet.registry.filesystem has no option '7', there is"),
     ],
 )
 def test_it_names_the_option_that_does_not_hold(options: dict[str, Any], told: str) -> None:

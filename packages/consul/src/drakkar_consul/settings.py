@@ -11,7 +11,7 @@ SECTION: Final = "fleet.registry.consul"
 _PORTS: Final = {"http": 8500, "https": 8501}
 _FOREVER: Final = 1e11
 _MAX_PREFIX_CHARS: Final = 200
-_NAME: Final = re.compile(r"[A-Za-z_]{1,30}")
+_NAME: Final = re.compile(r"[A-Za-z_-]{1,30}")
 _PLACE: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+))(?::(?P<port>[0-9]{1,5}))?/?", re.ASCII
 )
@@ -84,10 +84,11 @@ def read_settings(options: Mapping[str, Any]) -> ConsulSettings:
 
 def _unknown(name: object) -> str:
     """A name that does not look like one is not repeated: it may be a secret in the wrong place."""
+    there_is = f"there is {', '.join(_KNOWN)}"
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return f"has an option of a name that is none; those that it has are {', '.join(_KNOWN)}"
-    (nearest,) = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.0)
-    return f"has no option {name!r}, did you mean {nearest}?"
+        return f"has an option of a name that is none; {there_is}"
+    nearest = difflib.get_close_matches(name, _KNOWN, n=1)
+    return f"has no option {name!r}, {f'did you mean {nearest[0]}?' if nearest else there_is}"
 
 
 def no_good(key: str, why: str) -> ValueError:

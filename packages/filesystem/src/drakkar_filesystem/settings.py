@@ -80,8 +80,9 @@ def read_lease_settings(options: Mapping[str, Any]) -> LeaseSettings:
 def _refuse_unknown(options: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in options:
         if key not in known:
-            (nearest,) = difflib.get_close_matches(str(key), known, n=1, cutoff=0.0)
-            raise ValueError(f"{_SECTION} has no option {str(key)!r}, did you mean {nearest}?")
+            nearest = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there is {', '.join(known)}"
+            raise ValueError(f"{_SECTION} has no option {str(key)!r}, {hint}")
 
 
 def _folder(value: object) -> Path:
