@@ -14,13 +14,24 @@ from drakkar.leases.deadline import LeaseTiming
 from drakkar.leases.givebacks import CONCURRENT_GIVEBACKS
 from drakkar.leases.handle import LeaseHandle, LeaseState
 from drakkar.leases.holding import Holding
-from drakkar.leases.memory import MemoryLeases
+from drakkar.leases.memory import MemoryLeases, MemoryStore
 from drakkar.leases.wakeups import WAIT_SECONDS
 from drakkar.telemetry.metrics import LeaseMetrics
 from drakkar.telemetry.outages import LOG_EVERY_SECONDS
 from prometheus_client import CollectorRegistry
-from support.clock import settle
-from support.lease_bench import DEADLINE, TIMING, TTL, Bench, arrives, benches, ended, fails, hangs
+from support.clock import FakeClock, settle
+from support.lease_bench import (
+    DEADLINE,
+    TIMING,
+    TTL,
+    Bench,
+    ScriptedLeases,
+    arrives,
+    benches,
+    ended,
+    fails,
+    hangs,
+)
 from support.log import RecordingLogger
 
 PERIOD = TIMING.period_seconds
@@ -214,17 +225,20 @@ async def test_a_store_whose_tokens_went_back_is_not_led_on_and_told_of() -> Non
 
 async def test_tokens_need_not_rise_where_leases_are_assigned() -> None:
     """`fenced = False`: the same token again is no reason to wait."""
-    bench = Bench()
-    bench.backend.fenced = False
-    bench = Bench(beside=bench, backend=bench.backend)
-    bench.backend.after["acquire"] = lambda name: Lease(name, bench.ctx.holder, 1, TTL)
-    backend: Any = bench.keeper._calls._backend
+    backend = ScriptedLeases(MemoryStore(FakeClock()))
+    backend.fenced = False
+    bench = await Bench(backend=backend).begin()
     backend.after["acquire"] = lambda name: Lease(name, bench.ctx.holder, 1, TTL)
-    await bench.begin()
+
+    tokens = []
     for _ in range(3):
         handle = await bench.acquire()
+        tokens.append(handle.token)
         await bench.keeper.release(handle)
     await _stop(bench)
+
+    assert tokens == [1, 1, 1]
+    assert bench.log.named("lease_token_went_back") == []
 
 
 # Cancelling.
