@@ -114,10 +114,8 @@ class Exchange:
             try:
                 await self.cycle()
             except Exception as error:  # noqa: BLE001  a cycle that fails must not be the last one
-                now = self._clock.elapsed()
-                if self._outage.failed(now):
+                if self._outage.failed(self._clock.elapsed()) is not None:
                     self._logger.error("cache_exchange_failed", error=describe(error))
-                    self._outage.told(now)
             took = self._clock.elapsed() - began
             await self._clock.sleep(
                 max(0.1 * self._timing.interval_seconds, self._timing.interval_seconds - took)

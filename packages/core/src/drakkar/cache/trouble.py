@@ -23,13 +23,13 @@ class Trouble:
 
     def failed(self, op: str, error: Exception) -> bool:
         """Whether it was told, as it is at most once a minute for one reason."""
-        outage, now, reason = self._outages[op], self._clock.elapsed(), describe(error)
-        if not outage.failed(now, reason):
+        reason = describe(error)
+        suppressed = self._outages[op].failed(self._clock.elapsed(), reason)
+        if suppressed is None:
             return False
         self._logger.warning(
-            "cache_file_unusable", file=self.file, op=op, error=reason, suppressed=outage.suppressed
+            "cache_file_unusable", file=self.file, op=op, error=reason, suppressed=suppressed
         )
-        outage.told(now, reason)
         return True
 
     def recovered(self, op: str) -> None:

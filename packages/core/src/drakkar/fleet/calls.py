@@ -60,11 +60,9 @@ class ProviderCalls:
 
     def _log_failure(self, op: Operation, error: CallError) -> None:
         reason = self.errors[op] = str(error)
-        now = self._clock.elapsed()
-        outage = self._outages.setdefault(op, Outage())
-        if outage.failed(now, reason):
-            self._logger.warning(_FAILED_EVENTS[op], error=reason, suppressed=outage.suppressed)
-            outage.told(now, reason)
+        suppressed = self._outages.setdefault(op, Outage()).failed(self._clock.elapsed(), reason)
+        if suppressed is not None:
+            self._logger.warning(_FAILED_EVENTS[op], error=reason, suppressed=suppressed)
 
     def _log_recovery(self, op: Operation) -> None:
         self.errors.pop(op, None)

@@ -140,12 +140,10 @@ class LeaseCalls:
     def _failed(self, op: str, error: CallError) -> None:
         if op in ("start", "stop"):
             return  # the keeper tells of these
-        now, reason = self._clock.elapsed(), str(error)
-        self._errors[op] = reason
-        outage = self._outages.setdefault(op, Outage())
-        if outage.failed(now, reason):
-            self._logger.warning("lease_call_failed", op=op, error=reason, suppressed=outage.suppressed)
-            outage.told(now, reason)
+        reason = self._errors[op] = str(error)
+        suppressed = self._outages.setdefault(op, Outage()).failed(self._clock.elapsed(), reason)
+        if suppressed is not None:
+            self._logger.warning("lease_call_failed", op=op, error=reason, suppressed=suppressed)
 
     def _worked(self, op: str) -> None:
         if op in ("acquire", "renew"):

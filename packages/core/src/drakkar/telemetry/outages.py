@@ -17,32 +17,25 @@ class Outage:
     """The first failure since the last success; None while it works."""
 
     failures: int = 0
-    suppressed: int = 0
-    """How many failures were not told since the last one that was."""
-
+    _suppressed: int = 0
     _told: bool = False
     # These outlive the outage: one that comes and goes is still told once a minute.
     _told_at: float | None = None
     _reasons: set[str] = field(default_factory=set)
 
-    def failed(self, now: float, reason: str = "") -> bool:
-        """Count a failure; whether it is to be told. Who tells it calls `told`."""
+    def failed(self, now: float, reason: str = "") -> int | None:
+        """Count a failure. If it is to be told, how many were not since the last one that was; else None."""
         self.since = now if self.since is None else self.since
         self.failures += 1
-        if self._is_due(now) or (reason not in self._reasons and len(self._reasons) < MAX_REASONS):
-            return True
-        self.suppressed += 1
-        return False
-
-    def told(self, now: float, reason: str = "") -> None:
-        if self._is_due(now):
+        if self._told_at is None or now - self._told_at >= LOG_EVERY_SECONDS:
             self._told_at = now
             self._reasons.clear()
+        elif reason in self._reasons or len(self._reasons) >= MAX_REASONS:
+            self._suppressed += 1
+            return None
         self._reasons.add(reason)
-        self._told, self.suppressed = True, 0
-
-    def _is_due(self, now: float) -> bool:
-        return self._told_at is None or now - self._told_at >= LOG_EVERY_SECONDS
+        suppressed, self._suppressed, self._told = self._suppressed, 0, True
+        return suppressed
 
     def recovered(self, now: float) -> float | None:
         """End the outage; how long it lasted if that is to be told, None else."""
