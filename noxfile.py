@@ -70,6 +70,7 @@ ON_LOWEST_ONLY = (
 same on every Python. The gate runs them on the lowest alone, to stay below twenty minutes on two processors;
 `--long` runs them on every one, and everything on the Pythons in between."""
 
+nox.options.default_venv_backend = os.environ.get("NOX_DEFAULT_VENV_BACKEND", "uv|virtualenv")
 nox.options.download_python = "never"
 nox.options.reuse_venv = "yes"
 nox.options.allow_parallel = True  # `nox -j 4`: side by side, but for those that need the machine alone
