@@ -647,6 +647,17 @@ async def test_another_reason_why_the_backend_cannot_start_is_told_at_once() -> 
     await _stop(bench.keeper, bench)
 
 
+async def test_what_a_backend_refuses_is_told_in_its_own_words_alone() -> None:
+    """A `ValueError` is its way to speak to whoever configured it."""
+    bench = Bench()
+    bench.backend.before["start"] = fails(ValueError("the user lacks +get"))
+    await bench.begin()
+    await bench.clock.advance(1)
+    assert bench.log.named("lease_backend_start_failed")[0]["error"] == "the user lacks +get"
+    assert str(bench.keeper.problem) == "the user lacks +get"
+    await _stop(bench.keeper, bench)
+
+
 async def test_it_says_why_no_lease_can_be_had_while_the_store_is_away() -> None:
     bench = Bench()
     await bench.begin()

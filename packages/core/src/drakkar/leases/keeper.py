@@ -169,7 +169,10 @@ class LeaseKeeper:
                 break
             except CallError as error:
                 failures += 1
-                reason = self._not_started = str(error)
+                reason = str(error)
+                if isinstance(error.cause, ValueError):  # the way to refuse options: its text is for the user
+                    reason = reason.removeprefix(f"{type(error.cause).__name__}: ")
+                self._not_started = reason
                 is_new = reason not in reasons and len(reasons) < MAX_REASONS
                 if is_new or failures & (failures - 1) == 0:  # the 1st, 2nd, 4th ...: no flood of lines
                     reasons.add(reason)
