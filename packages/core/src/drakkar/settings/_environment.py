@@ -90,9 +90,8 @@ def _number(text: str) -> int | float | str | None:
 
 
 def _option(text: str) -> Any:
-    # Which kind a provider wants is not known here: what looks like JSON is taken for it, except for strings.
-    if text.startswith(("[", "{")):
-        return _json(text)
+    # Which kind a provider wants is not known here: what is JSON is taken for it, except for strings. Text
+    # that only begins like a list may be a prefix, say; a provider that wanted a list refuses it.
     try:
         value = _loads(text)
     except (ValueError, RecursionError):
