@@ -394,6 +394,16 @@ async def test_an_index_of_another_kind_is_replaced_and_costs_no_lease(
     assert [row.token for row in await one.list()] == [again.token]
 
 
+async def test_an_index_of_another_kind_is_named_in_the_error(server: RedisServer, make: MakeBackend) -> None:
+    backend = await make()
+    server.command("SET", KEYS.names, "garbage")
+
+    with pytest.raises(
+        ConnectionError, match=f"the key {KEYS.names} is of another type .WRONGTYPE.; delete it"
+    ):
+        await backend.list()
+
+
 @pytest.mark.parametrize("ttl_ms", ["99999999999999999999", "31536000000000"])
 async def test_a_record_that_would_last_for_years_counts_as_garbage(
     server: RedisServer, make: MakeBackend, ttl_ms: str

@@ -3,7 +3,6 @@
 import os
 import pty
 import re
-import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -23,8 +22,8 @@ from drakkar.fleet.testkit import make_context as make_card_context
 from drakkar.leases.backend import Held, Lease
 from drakkar.leases.testkit import make_context
 from drakkar_redis import _card_scripts, _lease_scripts, _rights
-from drakkar_redis._client import Script
 from drakkar_redis._keys import Keys
+from drakkar_redis._script import Script
 from drakkar_redis.leases import RedisLeases
 from drakkar_redis.registry import RedisRegistry
 from support.certificates import Authority
@@ -166,7 +165,7 @@ async def test_a_user_without_the_rights_stops_the_start(
     provider = RedisRegistry({"url": server.url, "username": "poor", "password": SECRET})
     stopping.append(provider)
 
-    with pytest.raises(ProviderConfigError, match="no permissions"):
+    with pytest.raises(ProviderConfigError, match=r"the user lacks \+eval;"):
         await provider.start(make_card_context("worker-1"))
 
     server.command("ACL", "DELUSER", "poor")
@@ -235,6 +234,37 @@ async def test_each_right_that_lacks_is_named(
     assert server.command("KEYS", "*") == []
 
 
+@pytest.mark.parametrize("command", ["eval", "evalsha"])
+async def test_the_right_to_send_a_script_is_tried_though_the_server_knows_the_scripts(
+    command: str,
+    user: Callable[..., dict[str, Any]],
+    server: RedisServer,
+    stopping: list[RedisRegistry | RedisLeases],
+) -> None:
+    """Else all would go well until the server forgets them, and no lease could be renewed from then on."""
+    await everything_works({"url": server.url}, stopping)
+
+    said = await refusal_of(user("~*", "&*", "+@all", f"-{command}"), stopping)
+
+    for line in said.splitlines():
+        assert line.startswith("fleet.registry.redis.username, password: ")
+        assert f"the user lacks +{command};" in line
+
+
+async def test_the_rights_of_leases_are_not_asked_of_who_keeps_cards(
+    user: Callable[..., dict[str, Any]], stopping: list[RedisRegistry | RedisLeases]
+) -> None:
+    options = user("~*", "+@all", *(f"-{each.lower()}" for each in set(_rights.LEASES) - set(_rights.CARDS)))
+    provider, log = RedisRegistry(options), RecordingLogger()
+    stopping.append(provider)
+
+    await provider.start(make_card_context("worker-1", logger=log))
+    await provider.publish(make_card("worker-1"))
+
+    assert log.lines == []
+    await refusal_of(options, stopping, "leases")
+
+
 def test_every_command_of_the_scripts_is_tried() -> None:
     scripts = {_rights.CARDS: _card_scripts, _rights.LEASES: _lease_scripts}
     for tried, module in scripts.items():
@@ -277,6 +307,7 @@ async def test_a_right_that_is_taken_away_later_is_told_in_each_error(
         await provider.publish(make_card("worker-1"))
 
     assert "script:" not in str(failure.value)
+    assert str(failure.value).endswith("; see fleet.registry.redis.username, password")
 
 
 async def test_a_single_server_taken_for_a_cluster_stops_the_start(
@@ -387,9 +418,12 @@ async def test_it_works_over_tls_with_a_certificate_of_its_own(
     await everything_works(tls_options(tls_server, authority), stopping)
 
 
-@pytest.mark.parametrize("missing", [("cert_file", "key_file"), ("ca_file",)])
+@pytest.mark.parametrize(
+    ("missing", "told"), [(("cert_file", "key_file"), "cert_file"), (("ca_file",), "ca_file")]
+)
 async def test_it_trusts_nobody_and_is_trusted_by_nobody_without_certificates(
     missing: tuple[str, ...],
+    told: str,
     tls_server: RedisServer,
     authority: Authority,
     stopping: list[RedisRegistry | RedisLeases],
@@ -398,7 +432,7 @@ async def test_it_trusts_nobody_and_is_trusted_by_nobody_without_certificates(
     backend = RedisLeases({key: value for key, value in options.items() if key not in missing})
     stopping.append(backend)
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ConnectionError, match=rf"; (if it wants a certificate, )?see .*\.{told}$"):
         await backend.start(make_context("worker-1"))
 
 
@@ -419,21 +453,24 @@ async def test_a_certificate_of_another_host_is_refused(
             await backend.start(make_context("worker-1"))
 
 
+@pytest.mark.parametrize("key", ["ca_file", "cert_file", "key_file"])
 @pytest.mark.parametrize("content", [None, "garbage"])
-async def test_certificates_that_cannot_be_loaded_stop_the_start(
-    content: str | None, tmp_path: Path, stopping: list[RedisRegistry | RedisLeases]
+def test_a_certificate_that_cannot_be_loaded_is_refused_with_its_option_and_path(
+    content: str | None, key: str, authority: Authority, tmp_path: Path
 ) -> None:
-    file = tmp_path / "ca.pem"
+    client, file = authority.issue(common_name="worker-1"), tmp_path / "file.pem"
     if content is not None:
         file.write_text(content)
-    provider = RedisRegistry({"url": "rediss://localhost:1", "ca_file": str(file)})
-    stopping.append(provider)
+    options = {"url": "rediss://localhost:1", "ca_file": str(authority.ca_file)}
+    options |= {"cert_file": str(client.cert_file), "key_file": str(client.key_file), key: str(file)}
 
-    with pytest.raises(ProviderConfigError, match=r"^fleet\.registry\.redis\.ca_file, [^\n]+$") as refusal:
-        await provider.start(make_card_context("worker-1"))
-
-    assert isinstance(refusal.value.__cause__, ValueError)
-    assert isinstance(refusal.value.__cause__.__cause__, OSError | ssl.SSLError)
+    for make in (RedisRegistry, RedisLeases):
+        with pytest.raises(ValueError, match=r"^fleet\.registry\.redis\.[^\n]+$") as refusal:
+            make(options)
+        assert key in str(refusal.value)
+        assert str(file) in str(refusal.value)
+        if content is None:
+            assert f"redis.{key} cannot be used: {file}: No such file" in str(refusal.value)
 
 
 def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
@@ -448,12 +485,7 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
         )
     )
     options = {"url": "rediss://localhost:1", "cert_file": str(client.cert_file), "key_file": str(key)}
-    program = (
-        "import asyncio\n"
-        "from drakkar.fleet.testkit import make_context\n"
-        "from drakkar_redis.registry import RedisRegistry\n"
-        f"asyncio.run(RedisRegistry({options!r}).start(make_context('worker-1')))\n"
-    )
+    program = f"from drakkar_redis.registry import RedisRegistry\nRedisRegistry({options!r})\n"
     ours, theirs = pty.openpty()
     try:
         ended = subprocess.run(
@@ -468,8 +500,9 @@ def test_a_key_with_a_passphrase_is_refused_and_nobody_is_asked_for_it(
         os.close(ours)
         os.close(theirs)
 
-    assert ended.stderr.splitlines()[-1].endswith(
-        "ProviderConfigError: fleet.registry.redis.key_file is encrypted; give a key without a passphrase"
+    assert ended.stderr.splitlines()[-1] == (
+        f"ValueError: fleet.registry.redis.key_file cannot be used: {key}: it is encrypted; "
+        "give a key without a passphrase"
     )
 
 

@@ -4,10 +4,9 @@ The client library is known here and in `_servers` alone.
 """
 
 import asyncio
-import hashlib
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import (
@@ -16,15 +15,18 @@ from redis.exceptions import (
     NoScriptError,
     ReadOnlyError,
     RedisError,
+    ResponseError,
     TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from drakkar_redis import _rights
-from drakkar_redis._errors import LOGIN_ERRORS, SEE_RIGHTS, EncryptedKeyError, RefusedError, StoreError, told
-from drakkar_redis._keys import Keys
+from drakkar_redis._errors import LOGIN_ERRORS, StoreError, ask_for_tls, told
+from drakkar_redis._keys import MISTYPED, Keys
+from drakkar_redis._script import Script
 from drakkar_redis._servers import Servers, close, execute
 from drakkar_redis.settings import RedisSettings
+
+_T = TypeVar("_T")
 
 SHARE_OF_LIMIT: Final = 0.9
 """How much of the caller's time limit a call takes, so that it can say more than "timed out"."""
@@ -39,21 +41,6 @@ that a firewall forgot nothing else would tell."""
 _STILL_THERE: Final = "still there"
 _ELSEWHERE: Final = (RedisConnectionError, ReadOnlyError, AskError, TryAgainError, ClusterDownError, OSError)
 """After these, the next try looks for the server anew. Scripts may be repeated: each says what shall be."""
-
-
-class Script:
-    """A Lua script. Known to the server by its hash, and sent in full to one that has not seen it.
-
-    Its answer comes behind its last argument, which is another one in each call: an answer that is late, or
-    comes twice, is not taken for that to the next call.
-    """
-
-    def __init__(self, source: str) -> None:
-        self.source: Final = f"local function run()\n{source}\nend\nreturn {{ARGV[#ARGV], run()}}"
-        self.sha: Final = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-
-
-_RIGHTS: Final = Script(_rights.SOURCE)
 
 
 class _Link:
@@ -76,29 +63,10 @@ class RedisClient:
         self._link: _Link | None = None
         self._finding = asyncio.Lock()
         self._closed = False
-        self._dropped: set[_Link] = set()
+        self._heard = False
+        """Whether a server has ever answered; until then it may be that the two do not agree on TLS."""
 
-    async def check(
-        self, commands: Sequence[str], script: Script, keys: Sequence[str], args: Sequence[object]
-    ) -> None:
-        """Show that the configuration can work: that the user may run `commands`, and that `script` runs.
-        Raises `ValueError` when it certainly cannot, and `StoreError` or `TimeoutError` when that cannot be
-        told now."""
-        try:
-            self._servers.check_files()
-        except EncryptedKeyError as error:
-            raise ValueError(str(error)) from None
-        except OSError as error:
-            raise ValueError(
-                f"ca_file, cert_file, key_file: cannot load the certificates: {error}"
-            ) from error
-        try:
-            answer, _ = await self.run(_RIGHTS, [Keys(self._settings.prefix).nothing], [" ".join(commands)])
-            if lacking := _rights.lacking(answer):
-                raise ValueError(f"username, password: the user lacks {lacking}; {SEE_RIGHTS}")
-            await self.run(script, keys, args)
-        except RefusedError as error:
-            raise ValueError(f"{error.option}: {error}") from error
+        self._dropped: set[_Link] = set()
 
     async def run(
         self, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int = 0
@@ -110,15 +78,12 @@ class RedisClient:
 
         Raises `TimeoutError` when there is no answer in time, `RefusedError`, or another `StoreError`.
         """
-        limit = asyncio.timeout(self._limit_seconds)
-        try:
-            async with limit:
-                return await self._run(script, keys, args, replicas)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        where = self._settings.address if self._link is None else self._link.address
-        raise TimeoutError(f"{where} did not answer within {self._limit_seconds:g} s")
+        return await self._in_time(self._run(script, keys, args, replicas))
+
+    async def ask(self, *command: object) -> Any:
+        """Return the answer to a command that is no script, None to one that is refused. Raises as `run`
+        does."""
+        return await self._in_time(self._ask(*command))
 
     async def listen(
         self, channel: str, subscribed: Callable[[], None], heard: Callable[[bytes], None]
@@ -166,6 +131,27 @@ class RedisClient:
         for link in links:
             await close(link.client)
 
+    async def _in_time(self, call: Awaitable[_T]) -> _T:
+        limit = asyncio.timeout(self._limit_seconds)
+        try:
+            async with limit:
+                return await call
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        where = self._settings.address if self._link is None else self._link.address
+        hint = ask_for_tls(self._settings) if self._settings.tls and not self._heard else ""
+        raise TimeoutError(f"{where} did not answer within {self._limit_seconds:g} s{hint}")
+
+    async def _ask(self, *command: object) -> Any:
+        link = await self._find()
+        try:
+            return await execute(link.client, *command)
+        except ResponseError:
+            return None
+        except (RedisError, OSError, ValueError) as error:
+            raise told(error, link.address, self._settings) from None
+
     async def _run(
         self, script: Script, keys: Sequence[str], args: Sequence[object], replicas: int
     ) -> tuple[Any, int]:
@@ -181,6 +167,10 @@ class RedisClient:
                     self._drop(link)
                     if last_try or isinstance(error, LOGIN_ERRORS):
                         raise
+                except ResponseError as error:
+                    if "WRONGTYPE" in str(error):
+                        await self._name_mistyped(link)
+                    raise
                 finally:
                     link.users -= 1
                     if link.dropped and not link.users:
@@ -189,8 +179,16 @@ class RedisClient:
             except (RedisError, OSError, ValueError) as error:  # the last: of a reply that is none
                 if isinstance(error, TimeoutError):
                     raise  # the deadline's
-                raise told(error, address, self._settings) from None
+                raise told(error, address, self._settings, is_new=not self._heard) from None
         raise AssertionError("the last try returns or raises")
+
+    async def _name_mistyped(self, link: _Link) -> None:
+        """Raises `StoreError` if it can be told which key is none of ours."""
+        ours = Keys(self._settings.prefix)
+        found, _ = await self._send(link.client, MISTYPED, [ours.cards, ours.published, ours.names], [], 0)
+        if isinstance(found, bytes):
+            what = f"the key {found.decode(errors='replace')} is of another type (WRONGTYPE); delete it"
+            raise StoreError(f"{link.address}: {what}")
 
     async def _find(self) -> _Link:
         async with self._finding:
@@ -213,14 +211,17 @@ class RedisClient:
         asked = secrets.token_hex(8)
         tail = (len(keys), *keys, *args, asked)
         confirmed = 0
+        command = ("EVAL", script.source, *tail)
         if replicas:
-            command = ("EVAL", script.source, *tail)
             answer, confirmed = await self._send_and_wait(client, command, replicas)
+        elif script.in_full:
+            answer = await execute(client, *command)
         else:
             try:
                 answer = await execute(client, "EVALSHA", script.sha, *tail)
             except NoScriptError:  # restarted, failed over, or flushed
-                answer = await execute(client, "EVAL", script.source, *tail)
+                answer = await execute(client, *command)
+        self._heard = True
         match answer:
             case [each] if each == asked.encode():
                 return None, confirmed

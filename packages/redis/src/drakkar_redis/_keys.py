@@ -3,6 +3,8 @@
 from typing import Final
 from urllib.parse import quote
 
+from drakkar_redis._script import Script
+
 
 class Keys:
     """Names under one prefix.
@@ -39,3 +41,16 @@ class Keys:
     def lease(self, name: str) -> str:
         """A string with an expiry: who has the lease of that name."""
         return self.lease_prefix + name
+
+
+MISTYPED: Final = Script(
+    """
+local tries = {{'HGET', 'a'}, {'ZRANGE', 0, 0}, {'SRANDMEMBER', 1}}
+for at, key in ipairs(KEYS) do
+    local answer = redis.pcall(tries[at][1], key, unpack(tries[at], 2))
+    local reason = type(answer) == 'table' and answer.err or ''
+    if string.find(reason, 'WRONGTYPE', 1, true) then return key end
+end
+"""
+)
+"""Keys: a hash, a sorted set and a set, as they should be. Returns the first that is something else."""

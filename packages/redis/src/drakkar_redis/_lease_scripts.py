@@ -6,7 +6,7 @@ is the end of the lease. Everything else under its name is garbage.
 
 from typing import Final
 
-from drakkar_redis._client import Script
+from drakkar_redis._script import Script
 
 _NOTE: Final = """
 local function note(names, ...)  -- the set of names may have been lost alone, or be of another kind

@@ -7,6 +7,8 @@ has no rights, answers otherwise.
 
 from typing import Any, Final
 
+from drakkar_redis._script import Script
+
 CARDS: Final = (
     *("TIME", "PTTL", "PEXPIRE", "ZREM", "HDEL", "HSET", "HGET", "HGETALL"),
     *("ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREMRANGEBYSCORE"),
@@ -16,7 +18,8 @@ LEASES: Final = (
     *("SREM", "SADD", "SMEMBERS", "SRANDMEMBER"),
 )
 
-SOURCE: Final = """
+RIGHTS: Final = Script(
+    """
 local key, missing = KEYS[1], {}
 local tail = {
     TIME = {}, PEXPIRE = {key, 1000}, SET = {key, '', 'XX'}, MGET = {key},
@@ -37,11 +40,13 @@ for command in string.gmatch(ARGV[1], '%S+') do
     end
 end
 return missing
-"""
+""",
+    in_full=True,  # so the right to that is tried out with them
+)
 """Key: one that nobody uses. Argument: commands of the above, with spaces between them, since a server that
 wants a login takes no more than ten words before it. Returns those that the user may not run."""
 
 
 def lacking(answer: list[Any]) -> str:
-    """What `SOURCE` returned, as the rule that would grant it; empty when nothing lacks."""
+    """What `RIGHTS` returned, as the rule that would grant it; empty when nothing lacks."""
     return " ".join(f"+{command.decode()}" for command in answer)

@@ -13,12 +13,12 @@ from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnecti
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from drakkar_redis._address import Host, shown
-from drakkar_redis._errors import LOGIN_ERRORS, no_passphrase
+from drakkar_redis._errors import RefusedError, StoreError, told
 from drakkar_redis._keys import Keys
+from drakkar_redis._tls import no_passphrase
 from drakkar_redis.settings import RedisSettings
 
 MAX_CONNECTIONS: Final = 32
@@ -41,12 +41,13 @@ class Servers:
     def __init__(self, settings: RedisSettings, limit_seconds: float) -> None:
         self._settings = settings
         self._asked = list(settings.sentinels or settings.hosts)
+        self._found = False
         self._ask_seconds = limit_seconds / (len(self._asked) + 1) if self._asked else limit_seconds
 
     async def connect(self) -> tuple[str, Redis]:
         """Return a client of the server in charge, and that server's address. Opens nothing there yet.
 
-        Raises `RedisConnectionError` when nobody can tell.
+        Raises `StoreError` when nobody can tell.
         """
         settings = self._settings
         if settings.path:
@@ -59,31 +60,31 @@ class Servers:
             host = settings.hosts[0]
         return f"{'rediss' if settings.tls else 'redis'}://{shown(host)}", self._client(host)
 
-    def check_files(self) -> None:
-        """Load the certificates once. Raises what is wrong with them: `OSError`, `ssl.SSLError` included."""
-        if self._settings.tls:
-            connection = SSLConnection(**self._arguments(("localhost", 1)))
-            connection.ssl_context.get()
-
     async def _ask(self, ask: "Callable[[Host], Awaitable[Host | None]]") -> Host:
         reasons = []
-        refused: RedisError | None = None
+        refused: RefusedError | None = None
         for host in list(self._asked):
             try:
                 async with asyncio.timeout(self._ask_seconds):
                     found = await ask(host)
             except (RedisError, OSError, ValueError, TypeError, LookupError) as error:  # the last: nonsense
-                reasons.append(f"{shown(host)}: {str(error) or 'no answer'}")
-                refused = error if isinstance(error, LOGIN_ERRORS) else refused
+                by_sentinel = bool(self._settings.sentinels)
+                failure = told(
+                    error, shown(host), self._settings, is_new=not self._found, by_sentinel=by_sentinel
+                )
+                reasons.append(str(failure))
+                refused = failure if isinstance(failure, RefusedError) else refused
                 continue
             if found is not None:
+                self._found = True
                 self._asked.remove(host)
                 self._asked.insert(0, host)
                 return found
-            reasons.append(f"{shown(host)} knows of none")
+            knows = "has no master of that service_name" if self._settings.sentinels else "knows of none"
+            reasons.append(f"{shown(host)} {knows}")
         if refused is not None:
             raise refused
-        raise RedisConnectionError(f"no master found ({'; '.join(reasons)})")
+        raise StoreError(f"{self._settings.address}: no master found ({'; '.join(reasons)})")
 
     async def _ask_sentinel(self, host: Host) -> Host | None:
         settings = self._settings

@@ -19,10 +19,13 @@ from typing import Any, Final
 from drakkar.leases.backend import Held, Lease, LeaseContext, LeaseInfo, Renewal
 
 from drakkar_redis import _rights
-from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script
+from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient
 from drakkar_redis._errors import StoreError
 from drakkar_redis._keys import Keys
 from drakkar_redis._lease_scripts import ACQUIRE, LIST, LOOK, RELEASE, RENEW
+from drakkar_redis._script import Script
+from drakkar_redis._start import check
+from drakkar_redis._tls import check_files
 from drakkar_redis._wakeups import WakeUps
 from drakkar_redis.settings import read_settings
 
@@ -45,8 +48,9 @@ class RedisLeases:
     local = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Raises `ValueError`, one line, when the options do not hold."""
+        """Raises `ValueError`, one line, when the options do not hold, or a file they name cannot be used."""
         self._settings = read_settings(options)
+        check_files(self._settings)
         self._keys = Keys(self._settings.prefix)
         self._refused: dict[str, str] = {}
         self._highest = 0
@@ -75,10 +79,8 @@ class RedisLeases:
             self._client = RedisClient(self._settings, self._limit_seconds)
             self._wakeups = WakeUps(self._client.listen, self._keys.released, ctx.logger)
         self._context()  # not in a forked copy
-        try:
-            await self._client.check(_rights.LEASES, LIST, [self._keys.names], [self._keys.lease_prefix])
-        except ValueError as error:
-            raise ValueError(f"fleet.registry.redis.{error}") from error
+        keys, args = [self._keys.names], [self._keys.lease_prefix]
+        await check(self._client, self._settings, _rights.LEASES, LIST, keys, args)
 
     async def acquire(self, name: str) -> Lease | Held:
         """Take the lease. A grant that `min_replicas` do not confirm is given back, and `StoreError` raised.

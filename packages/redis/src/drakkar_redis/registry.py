@@ -17,9 +17,12 @@ from drakkar.fleet.provider import PeerCard, PeerCardList, RegistryContext
 from drakkar_redis import _rights
 from drakkar_redis._card_scripts import LIST, PUBLISH, WITHDRAW
 from drakkar_redis._card_text import decode, encode
-from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient, Script
+from drakkar_redis._client import SHARE_OF_LIMIT, RedisClient
 from drakkar_redis._errors import StoreError
 from drakkar_redis._keys import Keys
+from drakkar_redis._script import Script
+from drakkar_redis._start import check
+from drakkar_redis._tls import check_files
 from drakkar_redis.settings import read_settings
 
 if TYPE_CHECKING:
@@ -41,36 +44,39 @@ class RedisRegistry:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Raises `ValueError`, one line, when the options do not hold."""
+        """Raises `ValueError`, one line, when the options do not hold, or a file they name cannot be used."""
         self._settings = read_settings(options)
+        check_files(self._settings)
         self._keys = Keys(self._settings.prefix)
         self._prune_ms = 0
+        self._offline_ms = 0.0
         self._client: RedisClient | None = None
         self._pid = 0
         self._logger: EventLogger
         self._named: set[bytes] = set()
+        self._all_named = False
 
     async def start(self, ctx: RegistryContext) -> None:
         """Ask the server once. One that cannot be reached yet is logged, and asked again at the first
         publish.
 
-        Raises `ProviderConfigError` when it refuses the login, lacks a right or the database, when
-        certificates cannot be loaded, or when `cluster` is not what the server is.
+        Raises `ProviderConfigError` when it refuses the login, lacks a right, scripts or the database, or
+        when `cluster` is not what the server is.
         """
         prune_after = self._settings.prune_after_seconds
         if prune_after is None:
             prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
         self._prune_ms = max(1, round(1000 * min(prune_after, 1e9)))
+        self._offline_ms = 1000 * getattr(ctx, "offline_after_seconds", 30.0)
         self._logger = ctx.logger
         client = RedisClient(self._settings, SHARE_OF_LIMIT * getattr(ctx, "timeout_seconds", 5.0))
         self._client = client
         self._pid = os.getpid()
         try:
-            await client.check(
-                _rights.CARDS, LIST, [self._keys.cards, self._keys.published], [self._prune_ms]
-            )
+            keys = [self._keys.cards, self._keys.published]
+            await check(client, self._settings, _rights.CARDS, LIST, keys, [self._prune_ms])
         except ValueError as error:
-            raise ConfigError(f"fleet.registry.redis.{error}") from error
+            raise ConfigError(str(error)) from error
         except (StoreError, TimeoutError) as error:
             ctx.logger.warning("fleet_redis_not_reached", error=str(error))
 
@@ -83,11 +89,12 @@ class RedisRegistry:
         await self._run(PUBLISH, worker.encode(), data, self._prune_ms)
 
     async def list(self) -> PeerCardList:
-        """Return every card; those that were too old are deleted first. The age of a card that somebody put
-        there by hand is None. Cancelling leaves no change but that."""
+        """Return every card; those that were too old are deleted first. The age of a card that the server's
+        clock cannot tell, as of one put there by hand, is None, and that since it was first listed when it
+        can only be offline. Cancelling leaves no change but that."""
         index, blob = await self._run(LIST, self._prune_ms)
         found: PeerCardList = []
-        for number, (name, data, age_seconds) in enumerate(_entries(index, blob)):
+        for number, (name, data, age_ms) in enumerate(_entries(index, blob)):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)  # thousands of cards must not stall the loop
             card = "too_large" if data is None else decode(data)
@@ -96,7 +103,7 @@ class RedisRegistry:
             if isinstance(card, str):
                 self._name_rejected(name, card)
             else:
-                found.append(PeerCard(card, age_seconds))
+                found.append(PeerCard(card, self._age_seconds(age_ms)))
         return found
 
     async def withdraw(self, worker: str, instance: str) -> None:
@@ -116,8 +123,20 @@ class RedisRegistry:
         answer, _ = await self._client.run(script, [self._keys.cards, self._keys.published], args)
         return answer
 
+    def _age_seconds(self, age_ms: int) -> float | None:
+        if age_ms < 0:  # known is only how old it is at least
+            age_ms = -1 - age_ms
+            if age_ms <= self._offline_ms:
+                return None
+        return age_ms / 1000
+
     def _name_rejected(self, name: bytes, reason: str) -> None:
-        if name in self._named or len(self._named) >= _MAX_NAMED:
+        if name in self._named:
+            return
+        if len(self._named) >= _MAX_NAMED:
+            if not self._all_named:
+                self._all_named = True
+                self._logger.warning("fleet_card_invalid_names_full", names=_MAX_NAMED)
             return
         self._named.add(name)
         text = name.decode(errors="replace")[:_MAX_SHOWN]
@@ -126,14 +145,14 @@ class RedisRegistry:
         )
 
 
-def _entries(index: bytes, blob: bytes) -> Iterator[tuple[bytes, bytes | None, float | None]]:
-    """Name, card (None: too large) and age of each entry of a listing."""
+def _entries(index: bytes, blob: bytes) -> Iterator[tuple[bytes, bytes | None, int]]:
+    """Name, card (None: too large) and age, as the script tells it, of each entry of a listing."""
     at = 0
     for line in index.split(b"\n") if index else ():
         age_ms, name_size, size = map(int, line.split())
         name, at = blob[at : at + name_size], at + name_size
         data, at = (None, at) if size < 0 else (blob[at : at + size], at + size)
-        yield name, data, None if age_ms < 0 else age_ms / 1000
+        yield name, data, age_ms
 
 
 def _misplaced(card: dict[str, Any], name: bytes) -> str:

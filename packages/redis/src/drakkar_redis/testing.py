@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from drakkar_redis._client import RedisClient, Script
+from drakkar_redis._client import RedisClient
 from drakkar_redis._keys import Keys
+from drakkar_redis._script import Script
 from drakkar_redis.registry import RedisRegistry
 from drakkar_redis.settings import read_settings
 
