@@ -6,7 +6,7 @@ import pytest
 from drakkar.settings import load_settings
 from drakkar.settings.resolve import provider_options
 from drakkar_redis import make_registry
-from drakkar_redis.settings import read_settings
+from drakkar_redis.settings import _KNOWN, read_settings
 
 URL = "redis://10.0.0.1:6379/0"
 SENTINELS = {"sentinels": ["10.0.0.1:26379", "10.0.0.2"], "service_name": "fleet-master"}
@@ -82,11 +82,11 @@ def test_what_variables_say_comes_as_each_option_wants_it() -> None:
         "DK_FLEET__REGISTRY__PROVIDER": "redis",
         f"{section}SENTINELS": "10.0.0.1,10.0.0.2:5",
         f"{section}SERVICE_NAME": "8",
-        f"{section}PREFIX": "7",
+        f"{section}PREFIX": "{7",
         f"{section}USERNAME": "12345",
         f"{section}PASSWORD": "1e5",
         f"{section}SENTINEL_PASSWORD": "true",
-        f"{section}CLUSTER": "false",
+        f"{section}CLUSTER": "no",
         f"{section}MIN_REPLICAS": "1",
         f"{section}PRUNE_AFTER_SECONDS": "600",
     }
@@ -94,7 +94,7 @@ def test_what_variables_say_comes_as_each_option_wants_it() -> None:
     settings = read_settings(provider_options(load_settings(environ=environ)))
 
     assert settings.sentinels == (("10.0.0.1", 26379), ("10.0.0.2", 5))
-    assert (settings.service_name, settings.prefix, settings.username) == ("8", "7", "12345")
+    assert (settings.service_name, settings.prefix, settings.username) == ("8", "{7", "12345")
     assert (settings.password, settings.sentinel_password) == ("1e5", "true")
     assert (settings.cluster, settings.min_replicas, settings.prune_after_seconds) == (False, 1, 600)
 
@@ -140,7 +140,10 @@ def test_digits_of_an_environment_variable_are_text() -> None:
         ({**SENTINELS, "cluster": True}, "cluster"),
         ({"url": URL, "service_name": "x"}, "service_name"),
         ({"url": URL, "sentinel_password": "x"}, "sentinel_password"),
-        ({"url": URL, "cluster": "yes"}, "cluster"),
+        ({"url": URL, "cluster": "maybe"}, "cluster"),
+        ({"url": URL, "cluster": 2}, "cluster"),
+        ({"url": URL, "cluster": 1.0}, "cluster"),
+        ({"url": URL, "cluster": []}, "cluster"),
         ({"url": URL, "prefix": ""}, "prefix"),
         ({"url": URL, "prefix": "x" * 201}, "prefix"),
         ({"url": URL, "prefix": "\ud800"}, "prefix"),
@@ -149,6 +152,9 @@ def test_digits_of_an_environment_variable_are_text() -> None:
         ({"url": URL, "password": 1.5}, "password"),
         ({"url": URL, "ca_file": "/ca.pem"}, "ca_file"),
         ({**SENTINELS, "cert_file": "/c.pem", "key_file": "/k.pem"}, "cert_file"),
+        ({"url": "rediss://host", "ca_file": "/none/ca.pem"}, "ca_file"),
+        ({"url": "rediss://host", "ca_file": "-----BEGIN CERTIFICATE-----\nhidden"}, "ca_file"),
+        ({"url": "rediss://host", "ca_file": "/ca\0.pem"}, "ca_file"),
         ({"url": "rediss://host", "cert_file": "/c.pem"}, "key_file"),
         ({"url": "rediss://host", "key_file": "/k.pem"}, "cert_file"),
         ({"url": URL, "prune_after_seconds": 0}, "prune_after_seconds"),
@@ -166,11 +172,59 @@ def test_what_does_not_hold_is_refused_in_one_line_by_its_name(options: dict[str
             make(options)
 
 
-def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(
-        ValueError, match=r"^fleet\.registry\.redis has no option 'pasword', did you mean password\?$"
-    ):
-        read_settings({"url": URL, "pasword": "hunter2"})
+@pytest.mark.parametrize(
+    "words", [(True, "yes", "TRUE", "on", "1", 1), (False, "no", "False", "off", "0", 0)]
+)
+def test_a_flag_is_understood_as_variables_write_it(words: tuple[object, ...]) -> None:
+    assert [read_settings({"url": URL, "cluster": word}).cluster for word in words] == [words[0]] * len(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("pasword", ", did you mean password?"),
+        ("sentinel", ", did you mean sentinels?"),
+        ("user", ": use username"),
+        ("db", ": use url, as in redis://host:6379/0"),
+        ("host", ": use url, as in redis://host:6379/0"),
+        ("tls", ": use a url that begins with rediss://"),
+        ("x", f"; its options are {', '.join(_KNOWN)}"),
+        ("timeout", f"; its options are {', '.join(_KNOWN)}"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_what_to_use_instead(name: str, told: str) -> None:
+    with pytest.raises(ValueError, match=r"^fleet\.registry\.redis has no option") as refusal:
+        read_settings({"url": URL, name: "hunter2"})
+
+    assert str(refusal.value) == f"fleet.registry.redis has no option {name!r}{told}"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"cluster": "maybe"}, "cluster must be true or false, not text"),
+        ({"cluster": []}, "cluster must be true or false, not a list"),
+        ({"password": {}}, "password must be text, not a map"),
+        ({"min_replicas": None}, "min_replicas must be a whole number from 0 to 100, not nothing"),
+        ({"min_replicas": -1}, "min_replicas must be a whole number from 0 to 100, not -1"),
+        ({"min_replicas": 10**20}, "min_replicas must be a whole number from 0 to 100, not a number"),
+        (
+            {"prune_after_seconds": -1e20},
+            "prune_after_seconds must be a number of seconds above 0, not a number",
+        ),
+        (
+            {"prune_after_seconds": True},
+            "prune_after_seconds must be a number of seconds above 0, not true or false",
+        ),
+        ({"password": object()}, "password must be text, not something else"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_refusal_speaks_no_python(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=r"^fleet\.registry\.redis\.") as refusal:
+        read_settings({"url": URL, **options})
+
+    assert str(refusal.value) == f"fleet.registry.redis.{told}"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +259,7 @@ def test_a_key_that_is_no_name_is_not_shown() -> None:
 
 
 def test_a_number_where_text_belongs_is_told_how_to_write_it() -> None:
-    with pytest.raises(ValueError, match=r"prefix must be text, not float; put it in quotes"):
+    with pytest.raises(ValueError, match=r"prefix must be text, not a number; put it in quotes"):
         read_settings({"url": URL, "prefix": 1e5})
 
 

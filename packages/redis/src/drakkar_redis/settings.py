@@ -71,8 +71,7 @@ def read_settings(options: Mapping[str, Any]) -> RedisSettings:
         if key not in _KNOWN:
             if not _NAME.fullmatch(str(key)):  # perhaps a value that slipped into the wrong place: not shown
                 raise ValueError(f"{SECTION} has a key that is no name; its options are {', '.join(_KNOWN)}")
-            (nearest,) = difflib.get_close_matches(str(key), _KNOWN, n=1, cutoff=0.0)
-            raise ValueError(f"{SECTION} has no option {str(key)!r}, did you mean {nearest}?")
+            raise ValueError(f"{SECTION} has no option {str(key)!r}{_in_place_of(str(key))}")
     text = {key: _text(key, options.get(key, "")) for key in _KNOWN if key not in _NOT_TEXT}
     cluster = _flag("cluster", options.get("cluster", False))
     sentinels = read_sentinels(options.get("sentinels", ()))
@@ -111,11 +110,27 @@ def read_settings(options: Mapping[str, Any]) -> RedisSettings:
     )
 
 
+def _in_place_of(key: str) -> str:
+    """What to use instead of an option that there is not."""
+    if key in _ELSEWHERE:
+        return f": use {_ELSEWHERE[key]}"
+    nearest = difflib.get_close_matches(key, _KNOWN, n=1)
+    return f", did you mean {nearest[0]}?" if nearest else f"; its options are {', '.join(_KNOWN)}"
+
+
+_IN_URL: Final = "url, as in redis://host:6379/0"
+_WITH_TLS: Final = "a url that begins with rediss://"
+_ELSEWHERE: Final = {
+    "host": _IN_URL, "port": _IN_URL, "db": _IN_URL, "ssl": _WITH_TLS, "tls": _WITH_TLS,
+    "user": "username", "master_name": "service_name",
+}  # fmt: skip
 _NOT_TEXT: Final = ("sentinels", "cluster", "prune_after_seconds", "min_replicas")
 
 
 def _check_files(text: Mapping[str, str], found: Address, sentinels: bool) -> None:
     for key in ("ca_file", "cert_file", "key_file"):
+        if not text[key].isprintable():
+            raise no_good(key, "must be the path of a file, not what is in it")
         if text[key] and not found.tls:
             wanted = "a ca_file" if sentinels else "a rediss:// url"
             raise no_good(key, f"is for TLS, which needs {wanted}")
@@ -140,7 +155,7 @@ def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
         how = "; put it in quotes, in the settings file or in the JSON of its section"
         simple = isinstance(value, bool | int | float)
-        raise no_good(key, f"must be text, not {type(value).__name__}{how if simple else ''}")
+        raise no_good(key, f"must be text, not {_kind(value)}{how if simple else ''}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -149,14 +164,21 @@ def _text(key: str, value: object) -> str:
 
 
 def _flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise no_good(key, f"must be true or false, not {type(value).__name__}")
-    return value
+    found = _WORDS.get(str(value).lower()) if isinstance(value, bool | int | str) else None
+    if found is None:
+        raise no_good(key, f"must be true or false, not {_kind(value)}")
+    return found
+
+
+_WORDS: Final = {
+    "true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False,
+}  # fmt: skip
+"""As in the settings of the worker: a variable comes as text or a number."""
 
 
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        raise no_good("min_replicas", f"must be a number of replicas from 0 to 100, not {_shown(value)}")
+        raise no_good("min_replicas", f"must be a whole number from 0 to 100, not {_shown(value)}")
     return value
 
 
@@ -168,10 +190,15 @@ def _seconds(value: object) -> float | None:
     return float(min(value, _FOREVER))
 
 
+def _kind(value: object) -> str:
+    """What it is, and not what it says, which may be a secret."""
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "text", dict: "a map"}
+    kinds |= {list: "a list", tuple: "a list", type(None): "nothing"}
+    return kinds.get(type(value), "something else")
+
+
 def _shown(value: object) -> str:
-    """A number as it is; of anything else, which may be a secret, only what it is."""
-    return (
-        f"{value:g}"
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else type(value).__name__
-    )
+    """Of a small number what it says, too."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and -1e6 < value < 1e6:
+        return str(value)
+    return _kind(value)
