@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from drakkar.fleet.testkit import make_card, make_context
+from drakkar_redis import registry
 from drakkar_redis._keys import Keys
 from drakkar_redis.registry import RedisRegistry
+from drakkar_redis.testing import Store
 from support.log import RecordingLogger
 from support.redis_servers import RedisServer
 
@@ -95,6 +97,70 @@ async def test_a_card_put_there_by_hand_has_no_age(server: RedisServer, make: Ma
     assert ages["worker-1"] is not None
 
 
+HAND_MADE = b'{"worker":"worker-2"}'
+
+
+async def ages(provider: RedisRegistry) -> dict[str, float | None]:
+    return {peer.card["worker"]: peer.age_seconds for peer in await provider.list()}
+
+
+def undated(server: RedisServer) -> None:
+    server.command("HSET", KEYS.cards, "worker-2", HAND_MADE)
+
+
+def dated(score: str) -> Callable[[RedisServer], None]:
+    def put(server: RedisServer) -> None:
+        undated(server)
+        server.command("ZADD", KEYS.published, score, "worker-2")
+
+    return put
+
+
+@pytest.mark.parametrize("put", [undated, dated("9e12"), dated("inf")], ids=["undated", "ahead", "for_ever"])
+async def test_a_card_whose_age_the_clock_does_not_tell_goes_when_it_was_listed_for_long(
+    put: Callable[[RedisServer], None], server: RedisServer, make: MakeProvider
+) -> None:
+    """It is never young: nobody knows how old it is until it must be that of an offline worker."""
+    provider = await make(prune_after_seconds=70)
+    store = Store({"url": server.url})
+    put(server)
+
+    for _ in range(2):
+        assert await ages(provider) == {"worker-2": None}
+        for key in (KEYS.cards, KEYS.published):
+            assert 0 < server.command("PTTL", key) <= 70_000
+        await store.advance(22)
+    assert await ages(provider) == {"worker-2": pytest.approx(45, abs=5)}
+    await store.advance(40)
+    assert await ages(provider) == {}
+    assert server.command("EXISTS", KEYS.cards, KEYS.published) == 0
+
+
+async def test_a_card_has_an_age_again_when_its_worker_publishes(
+    server: RedisServer, make: MakeProvider
+) -> None:
+    provider = await make()
+    dated("9e12")(server)
+    assert await ages(provider) == {"worker-2": None}
+
+    await (await make("worker-2")).publish(make_card("worker-2"))
+
+    assert (await ages(provider))["worker-2"] == pytest.approx(0, abs=5)
+
+
+async def test_cards_without_an_age_are_listed_by_a_server_that_is_full(
+    server: RedisServer, make: MakeProvider
+) -> None:
+    provider = await make()
+    undated(server)
+    server.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        assert await ages(provider) == {"worker-2": None}
+        assert server.command("EXISTS", KEYS.published) == 0
+    finally:
+        server.command("CONFIG", "SET", "maxmemory", 0)
+
+
 async def test_bad_cards_are_logged_once_with_their_reason(server: RedisServer, make: MakeProvider) -> None:
     log = RecordingLogger()
     provider = await make(logger=log)
@@ -116,6 +182,22 @@ async def test_bad_cards_are_logged_once_with_their_reason(server: RedisServer, 
     lines = log.named("fleet_card_invalid")
     assert {line["file"]: line["reason"] for line in lines} == {f"bad {reason}": reason for reason in bad}
     assert len(lines) == len(bad)
+
+
+async def test_so_many_bad_cards_are_named_and_then_no_more(
+    server: RedisServer, make: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_MAX_NAMED", 3)
+    log = RecordingLogger()
+    provider = await make(logger=log)
+    for number in range(5):
+        server.command("HSET", KEYS.cards, f"bad {number}", b"[]")
+
+    for _ in range(2):
+        assert await provider.list() == []
+
+    assert len(log.named("fleet_card_invalid")) == 3
+    assert log.named("fleet_card_invalid_names_full") == [{"names": 3}]
 
 
 async def test_a_huge_card_is_not_even_sent(server: RedisServer, make: MakeProvider) -> None:
@@ -185,13 +267,14 @@ async def test_two_hundred_calls_at_once_are_answered(make: MakeProvider) -> Non
     assert len(await provider.list()) == 200
 
 
-async def test_keys_of_another_kind_are_an_error_that_says_so(
-    server: RedisServer, make: MakeProvider
+@pytest.mark.parametrize("key", [KEYS.cards, KEYS.published])
+async def test_a_key_of_another_kind_is_named_in_the_error(
+    key: str, server: RedisServer, make: MakeProvider
 ) -> None:
     provider = await make()
-    server.command("SET", KEYS.cards, "garbage")
+    server.command("SET", key, "garbage")
 
-    with pytest.raises(ConnectionError, match="WRONGTYPE"):
-        await provider.publish(make_card("worker-1"))
-    with pytest.raises(ConnectionError, match="WRONGTYPE"):
-        await provider.list()
+    for call in (lambda: provider.publish(make_card("worker-1")), provider.list):
+        with pytest.raises(ConnectionError, match=r"WRONGTYPE.; delete it") as failure:
+            await call()
+        assert f"the key {key} is of another type" in str(failure.value)
