@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -141,7 +142,9 @@ async def test_a_login_that_sentinels_refuse_is_not_taken_for_that_to_the_server
 
 
 @asynccontextmanager
-async def cutting_server(seconds: float, *, reset: bool) -> AsyncIterator[int]:
+async def cutting_server(
+    seconds: float, *, reset: bool, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
     """The port of one that understands nothing of what it gets, and cuts the connection after `seconds`."""
 
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -152,7 +155,7 @@ async def cutting_server(seconds: float, *, reset: bool) -> AsyncIterator[int]:
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         writer.close()
 
-    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    server = await asyncio.start_server(cut, "127.0.0.1", 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
@@ -174,6 +177,20 @@ async def test_a_new_connection_that_is_cut_is_a_reason_to_think_of_tls(seconds:
         ):
             for line in (await warning_of(options)).splitlines():
                 assert line.endswith(told), line
+
+
+@pytest.mark.parametrize("reset", [True, False])
+async def test_a_new_connection_that_is_cut_after_the_handshake_is_not_for_want_of_tls(
+    reset: bool, authority: Authority
+) -> None:
+    """As by a server that wants a certificate, when the cut comes before its word for it."""
+    certificate = authority.issue()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate.cert_file, certificate.key_file)
+    async with cutting_server(0, reset=reset, tls=tls) as port:
+        options = {"url": f"rediss://localhost:{port}", "ca_file": str(authority.ca_file)}
+        for line in (await warning_of(options)).splitlines():
+            assert line.endswith("; if it wants a certificate, see fleet.registry.redis.cert_file"), line
 
 
 async def test_a_port_without_tls_and_one_with_it_are_told_apart(
