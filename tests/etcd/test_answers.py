@@ -1,9 +1,11 @@
 """Answers that no etcd should give: each is an error or a loss, and never a lease."""
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -12,13 +14,17 @@ from aiohttp import web
 from drakkar.fleet.testkit import make_card
 from drakkar.fleet.testkit import make_context as make_card_context
 from drakkar.leases.backend import Held, Lease
+from drakkar.leases.testkit import make_context
 from drakkar_etcd._answers import EtcdError, UnansweredError
+from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._wire import encoded
 from drakkar_etcd.leases import EtcdLeases
 from drakkar_etcd.registry import EtcdRegistry
+from drakkar_etcd.settings import read_settings
 from support.etcd_servers import Etcd
-from support.etcd_workers import MakeBackend
+from support.etcd_workers import MakeBackend, Workers
 from support.log import RecordingLogger
+from support.scripted_server import reply, serving
 
 ONE_SERVER_IN_A_GATE = True
 NAME = "gc-leader"
@@ -289,6 +295,152 @@ async def test_a_record_with_a_base_that_cannot_be_is_garbage(
     assert granted.token < 2**53
 
 
+JUNK: list[Any] = [None, True, 5, 1.5, "x", "é", [], [5], [[]], [{}], {}, {"a": 1}, "9" * 5000]
+FIELDS: dict[str, list[tuple[str | int, ...]]] = {
+    TXN: [
+        ("header",),
+        ("header", "revision"),
+        ("header", "cluster_id"),
+        ("succeeded",),
+        ("responses",),
+        ("responses", 0),
+        ("responses", 1, "response_range"),
+        ("responses", 1, "response_range", "kvs"),
+        MADE,
+        *((*MADE, name) for name in ("key", "value", "create_revision", "mod_revision", "lease")),
+    ],
+    RANGE: [
+        ("header",),
+        ("header", "revision"),
+        ("kvs",),
+        ("kvs", 0),
+        *(("kvs", 0, name) for name in ("key", "value", "create_revision", "mod_revision", "lease")),
+        ("count",),
+        ("more",),
+    ],
+    "/v3/kv/put": [("header",), ("header", "revision")],
+    GRANT: [("header",), ("ID",), ("TTL",)],
+    KEEPALIVE: [("result",), ("result", "header"), ("result", "ID"), ("result", "TTL")],
+    "/v3/lease/timetolive": [("TTL",), ("grantedTTL",)],
+}
+FIELDS_OF_WATCHES: list[tuple[str | int, ...]] = [
+    ("result",),
+    ("result", "created"),
+    ("result", "canceled"),
+    ("result", "header"),
+    ("result", "header", "revision"),
+    ("result", "events"),
+    ("error",),
+]
+
+
+@pytest.mark.parametrize("method", FIELDS)
+async def test_no_answer_of_any_shape_is_taken_apart_but_for_what_it_is(
+    method: str, etcd: Etcd, prefix: str, workers: Workers
+) -> None:
+    """Whatever is at the address: what every call raises is of those that it says it does."""
+    changes: list[Change] = [partial(_replaced, junk) for junk in JUNK]
+    changes += [partial(_put, at, junk) for at in FIELDS[method] for junk in (None, 5, "x", [5])]
+    async with mangling(etcd) as (mangler, port):
+        options = {"endpoints": [f"http://127.0.0.1:{port}"], "prefix": prefix}
+        registry = await workers.registry("worker-1", options)
+        leases = await workers.leases("worker-1", options)
+        for change in changes:
+            await registry.publish(make_card("worker-1"))
+            lease = await leases.acquire(NAME)
+            assert isinstance(lease, Lease)
+            mangler.changes[method] = change
+            newcomer = EtcdLeases(options)
+            calls = [
+                registry.list(),
+                registry.publish(make_card("worker-1")),
+                leases.renew([lease]),
+                leases.acquire("gc-2"),
+                leases.list(),
+                newcomer.start(make_context("worker-2", "1")),
+                leases.release(NAME),
+            ]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            await newcomer.stop()
+            for answer in answers:
+                if isinstance(answer, Exception) and not isinstance(answer, EtcdError | OSError):
+                    assert type(answer) is RuntimeError, repr(answer)
+                    assert "under every try" in str(answer)
+            mangler.changes.clear()
+            for name in (NAME, "gc-2"):
+                await leases.release(name)
+
+
+@pytest.mark.parametrize("token", [None, True, 5, "é", "", "a\nb", [], ["x"], {}, ...])
+async def test_a_login_that_brings_no_token_is_no_login(token: Any) -> None:
+    """The worker starts, says so, and asks again with each call."""
+    body = {"header": {"revision": "1"}} | ({} if token is ... else {"token": token})
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response(body)
+
+    shown = await what_is_told(answer)
+
+    assert "is there an etcd at this address? See fleet.registry.etcd.endpoints" in shown
+    assert asked[0] == "/v3/auth/authenticate"
+    assert len(asked) > 1
+
+
+async def test_a_watch_of_any_shape_ends_or_goes_on() -> None:
+    sound = {"result": {"header": {"revision": "7"}, "created": True}}
+    answers = [*JUNK, *(_put(at, junk, sound) for at in FIELDS_OF_WATCHES for junk in JUNK)]
+    lines = [b"", b"\n", b"<html>", *(json.dumps(answer).encode() for answer in answers)]
+    for each in lines:
+        with serving(reply(each)) as server:
+            client = EtcdClient(read_settings({"endpoints": server.url.rstrip("/")}))
+            client.open(5)
+            try:
+                async for message in client.watch({"key": encoded("x")}):
+                    assert isinstance(message.get("events", []), list)
+            except (EtcdError, OSError, aiohttp.ClientError):
+                pass
+            finally:
+                await client.close()
+
+
+def _replaced(junk: Any, answer: Any) -> Any:
+    del answer
+    return junk
+
+
+def _put(at: tuple[str | int, ...], junk: Any, answer: Any) -> Any:
+    """The same where there is such a place; where there is none, as it is."""
+    try:
+        return put(*at, value=junk)(copy.deepcopy(answer))
+    except (LookupError, TypeError):
+        return answer
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": "no such route"},
+        {"error": "no such route"},
+        {"error": {"code": "not_found"}},
+        {"code": 404, "message": "no such route"},
+        {"message": "no such route"},
+    ],
+)
+async def test_the_words_of_another_service_are_not_taken_for_those_of_an_etcd(
+    status: int, body: dict[str, Any]
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(body, status=status)
+
+    shown = await what_is_told(answer)
+
+    assert f"status {status} and not what an etcd answers: is there an etcd at this address? See " in shown
+    assert "no such route" not in shown
+
+
 # --- secrets ------------------------------------------------------------------------------------------------
 
 SECRET = 'p"w  é/1'
@@ -303,7 +455,7 @@ async def test_a_secret_that_comes_back_shows_in_no_error(said: str, status: int
 
     async def answer(request: web.Request) -> web.Response:
         if request.path.endswith("/authenticate"):
-            return web.json_response({"token": TOKEN})
+            return web.json_response({"header": {"revision": "1"}, "token": TOKEN})
         return web.json_response({"code": 3, "message": f"proxy: {said}", "error": said}, status=status)
 
     shown = await what_is_told(answer)

@@ -5,7 +5,7 @@ import json
 import socket
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 
 import pytest
@@ -16,7 +16,7 @@ from drakkar_etcd._wire import Folder, encoded
 from drakkar_etcd.settings import EtcdSettings
 from etcd3 import AioClient  # type: ignore[import-untyped]  # it has no types
 from support.etcd_servers import Etcd
-from support.scripted_server import serving
+from support.scripted_server import reply, serving
 from support.tcp_proxy import Verb, proxy_to
 from support.waiting import until
 
@@ -155,6 +155,52 @@ async def test_a_lease_whose_grant_had_no_answer_is_found_again(client: EtcdClie
     assert await grant.keep_alive()
 
 
+@pytest.mark.parametrize("method", ["call", "watch"])
+@pytest.mark.parametrize("cut", [b"x", b"x\n"], ids=["", "in lines"])
+async def test_an_answer_without_an_end_is_not_read_to_it(
+    method: str, cut: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drakkar_etcd._client.MAX_ANSWER_BYTES", 300_000)
+    sent = 0
+
+    def endless(send: Callable[[bytes], None]) -> None:
+        nonlocal sent
+        send(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            send(1000 * b"x" + cut)
+            sent += 1000
+
+    with serving(endless) as server:
+        client = await opened(server.url.rstrip("/"))
+        asked = client.call("/kv/range", {}) if method == "call" else anext(client.watch({}))
+        with pytest.raises((UnansweredError, EtcdError)) as failed:
+            await asked
+        await client.close()
+
+    assert "300000 bytes" in str(failed.value) or (method, cut) == ("watch", b"x\n")
+    assert sent < 50_000_000  # what the kernel took, most of it
+
+
+async def test_a_watch_is_read_however_its_lines_come() -> None:
+    lines = [
+        json.dumps({"result": {"header": {"revision": str(number)}}}).encode() for number in range(1, 50)
+    ]
+    stream = b"\n".join(lines)
+
+    def in_pieces(send: Callable[[bytes], None]) -> None:
+        send(f"HTTP/1.1 200 OK\r\nContent-Length: {len(stream)}\r\n\r\n".encode())
+        for begin in range(0, len(stream), 37):
+            send(stream[begin : begin + 37])
+            time.sleep(0.001)
+
+    with serving(in_pieces) as server:
+        client = await opened(server.url.rstrip("/"))
+        heard = [message async for message in client.watch({"key": encoded("x")})]
+        await client.close()
+
+    assert [int(message["header"]["revision"]) for message in heard] == [*range(1, 50)]
+
+
 # --- time limits and endpoints ------------------------------------------------------------------------------
 
 
@@ -175,6 +221,35 @@ async def test_a_failure_names_the_endpoint() -> None:
     ):
         await client.call("/kv/range", {"key": encoded("x")})
     await client.close()
+
+
+async def test_a_failure_names_every_endpoint_in_the_order_of_the_settings_each_time() -> None:
+    """What does not change is logged once."""
+    with silent() as hung:
+        client = await opened(NOBODY, hung, "http://127.0.0.2:1", limit_seconds=0.6)
+        told = []
+        for _ in range(4):
+            with pytest.raises(UnansweredError) as failed:
+                await client.call("/kv/range", {"key": encoded("x")})
+            told.append(str(failed.value))
+        await client.close()
+
+    reasons = ("Connection refused", "no answer in time", "Connection refused")
+    expected = "; ".join(map(": ".join, zip((NOBODY, hung, "http://127.0.0.2:1"), reasons, strict=True)))
+    assert told == 4 * [f"no answer from etcd, {expected}"]
+
+
+async def test_a_failure_of_many_endpoints_is_a_line_of_sane_length() -> None:
+    with serving(
+        reply(b'{"code": 14, "message": "' + 5000 * b"x" + b'"}', "503 Service Unavailable")
+    ) as server:
+        port = server.url.rstrip("/").rpartition(":")[2]
+        client = await opened(*(f"http://127.0.0.{number}:{port}" for number in range(1, 31)))
+        with pytest.raises(UnansweredError) as failed:
+            await client.call("/kv/range", {"key": encoded("x")})
+        await client.close()
+
+    assert 1000 < len(str(failed.value)) <= 2000
 
 
 async def test_the_next_endpoint_is_asked_within_the_call_and_stays(etcd: Etcd) -> None:

@@ -37,7 +37,11 @@ PLACES: dict[str, tuple[Callable[[], AbstractContextManager[str]], str]] = {
     "nobody": (lambda: at("http://127.0.0.1:1"), "Connection refused"),
     "no such host": (lambda: at("http://no-such-host.invalid:2379"), "http://no-such-host.invalid:2379: "),
     "no HTTP": (lambda: answering(b"-ERR unknown command 'POST'\r\n"), "http://127.0.0.1:"),
-    "ends at once": (lambda: answering(b""), "Server disconnected"),
+    "ends at once": (lambda: answering(b""), "Server disconnected, is it https:// there?"),
+    "no words": (
+        lambda: answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+        "is there an etcd at this address? See fleet.registry.etcd.endpoints",
+    ),
     "a page": (
         lambda: answering(None),
         "is there an etcd at this address? See fleet.registry.etcd.endpoints",

@@ -100,6 +100,18 @@ async def test_a_wrong_password_is_told_in_one_line_at_the_start_and_not_shown(
         assert "hunter-2" not in text
 
 
+async def test_a_password_that_was_changed_meanwhile_is_told_with_its_option(
+    tmp_path: Path, workers: Workers, program: str
+) -> None:
+    with with_users(tmp_path / "changed", f"{PREFIX}/", program, *QUICK) as server:
+        registry = await workers.registry("worker-1", options(server))
+        root = server.call("/auth/authenticate", {"name": "root", "password": "root"})["token"]
+        server.call("/auth/user/changepw", {"name": "fleet", "password": "hunter-2"}, root)
+
+        with pytest.raises(EtcdError, match=r"authentication failed.*; see \S+ and \S+\.password\)$"):
+            await registry.publish(make_card("worker-1"))
+
+
 async def test_a_wrong_password_costs_one_login_however_many_calls_wait_for_it(
     server: Etcd, workers: Workers
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from drakkar_etcd._shapes import is_answer
 from drakkar_etcd.settings import SECTION, EtcdSettings
 
 _UNAVAILABLE: Final = 14
@@ -23,6 +24,17 @@ _LEASE_GONE: Final = "requested lease not found"
 _DENIED: Final = "permission denied"
 _LOGIN_REFUSED: Final = "authentication failed"
 _MAX_REASON_CHARS: Final = 300
+_LAST_CODE: Final = 16
+_NOT_HERE: Final = f"is there an etcd at this address? See {SECTION}.endpoints"
+_CAUSES: Final = (
+    ("local issuer certificate", "ca_file"),
+    ("self signed certificate", "ca_file"),
+    ("self-signed certificate", "ca_file"),
+    ("alert bad certificate", "cert_file"),
+    ("alert certificate required", "cert_file"),
+    ("alert unknown ca", "cert_file"),
+)
+"""What is said by OpenSSL of our side, and by the server in an alert; and the option behind it."""
 
 
 class EtcdError(Exception):
@@ -49,6 +61,8 @@ class EtcdError(Exception):
         hint = ""
         if self.is_denied:
             hint = f"; {SECTION}.username needs the right to read and write below {settings.prefix}/"
+        elif self.login_is_refused:
+            hint = f"; see {SECTION}.username and {SECTION}.password"
         elif self.not_logged_in and not settings.username:
             hint = f"; this cluster wants {SECTION}.username and {SECTION}.password"
         self.args = (f"etcd: {on_one_line(self.message)} ({endpoint}{hint})",)
@@ -57,10 +71,16 @@ class EtcdError(Exception):
 class NoEtcdError(EtcdError):
     """Whoever answered is no etcd, as far as one can tell; a proxy of one that is away, perhaps."""
 
-    def __init__(self, status: int, body: bytes) -> None:
-        told = "it wants https://" if b"HTTPS server" in body else "is there an etcd at this address?"
-        super().__init__(status, 0, f"status {status} and no JSON: {told} See {SECTION}.endpoints")
+    def __init__(self, status: int, said: str, told: str = f": {_NOT_HERE}") -> None:
+        super().__init__(status, 0, f"{said}{told}")
         self.unavailable = True
+
+
+class RedirectError(NoEtcdError):
+    """It is not followed, as what we ask holds the password or a token."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status, f"status {status} redirects to another address, see {SECTION}.endpoints", "")
 
 
 class UnansweredError(ConnectionError):
@@ -72,20 +92,32 @@ class CompactedError(Exception):
 
 
 def read_answer(status: int, body: bytes) -> dict[str, Any]:
+    """Return the answer in `body`, of which every field that is there is of its type.
+
+    Raises `EtcdError` for a refusal, and `NoEtcdError` for what no etcd says.
+    """
     try:
         answer = json.loads(body)
+        sound = isinstance(answer, dict) and is_answer(answer)
     except (ValueError, RecursionError):
-        answer = None
+        told = (
+            f": it wants https://, see {SECTION}.endpoints" if b"HTTPS server" in body else f": {_NOT_HERE}"
+        )
+        raise NoEtcdError(status, f"status {status} and no JSON", told) from None
+    strange = NoEtcdError(status, f"status {status} and not what an etcd answers")
     if not isinstance(answer, dict):
-        raise NoEtcdError(status, body)
+        raise strange
     # Refusals: 3.4 has `error`, `message` and `code`; 3.5 has no `error`, which the library cannot read;
     # those of streams lie one level deeper.
     inner = answer.get("error")
     refusal = inner if isinstance(inner, dict) else answer
     if status >= 400 or inner is not None:
-        code = refusal.get("code", refusal.get("grpc_code", 0))
-        message = refusal.get("message") or inner or f"status {status}"
-        raise EtcdError(status, code if isinstance(code, int) else 0, str(message))
+        code, message = refusal.get("code", refusal.get("grpc_code")), refusal.get("message")
+        if type(code) is int and 0 < code <= _LAST_CODE and isinstance(message, str) and message:
+            raise EtcdError(status, code, message)
+        raise strange
+    if not sound:
+        raise strange
     return answer
 
 
@@ -94,9 +126,16 @@ def read_message(line: bytes) -> dict[str, Any]:
     return result if isinstance(result, dict) else {}
 
 
-def on_one_line(text: str) -> str:
+def on_one_line(text: str, most_chars: int = _MAX_REASON_CHARS) -> str:
     """Words of a server, which may be anything, short enough for a log."""
-    return " ".join(text.split())[:_MAX_REASON_CHARS]
+    return " ".join(text.split())[:most_chars]
+
+
+def look_at(text: str) -> str:
+    """Which option has to do with what went wrong, to be put behind it; empty when none is known to."""
+    plain = text.lower().replace("_", " ")
+    option = next((option for said, option in _CAUSES if said in plain), None)
+    return "" if option is None else f"; see {SECTION}.{option}"
 
 
 def reason_of(error: BaseException, hidden: Callable[[str], str]) -> str:

@@ -6,6 +6,7 @@ break without each of the detours below is said where it is taken, and shown in 
 """
 
 import asyncio
+import errno
 import json
 import socket
 import ssl
@@ -22,7 +23,9 @@ from drakkar_etcd._answers import (
     CompactedError,
     EtcdError,
     NoEtcdError,
+    RedirectError,
     UnansweredError,
+    look_at,
     on_one_line,
     read_answer,
     read_message,
@@ -30,9 +33,17 @@ from drakkar_etcd._answers import (
 )
 from drakkar_etcd._login import Login
 from drakkar_etcd._tls import context_of
-from drakkar_etcd.settings import EtcdSettings
+from drakkar_etcd.settings import SECTION, EtcdSettings
 
 T = TypeVar("T")
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""An answer, or a line of a watch, that is longer is not read to its end: whoever is at an address must not
+fill our memory."""
+
+_ALL_REASONS_CHARS: Final = 600
+_SHORTEST_REASON_CHARS: Final = 100
+_MAX_LINE_CHARS: Final = 2000
 
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
@@ -78,7 +89,9 @@ class EtcdClient:
     """
 
     def __init__(self, settings: EtcdSettings) -> None:
+        """Raises `ValueError`, one line that names the option, when a file of the settings cannot be used."""
         self._settings = settings
+        self._tls = context_of(settings)
         self._library: _Library | None = None
         self._limit_seconds = 0.0
         self._login = Login(settings, self._send_login)
@@ -87,12 +100,10 @@ class EtcdClient:
     def open(self, limit_seconds: float) -> None:
         """Make the session, on the running event loop; no request is sent. `limit_seconds` is the time that a
         call has, all endpoints together. May be called again.
-
-        Raises `ValueError`, one line that names the option, when a file of the settings cannot be used.
         """
         self._limit_seconds = limit_seconds
         if self._library is None:
-            self._library = _Library(self._settings.endpoints, context_of(self._settings))
+            self._library = _Library(self._settings.endpoints, self._tls)
 
     async def close(self) -> None:
         """End every stream and connection. May be called twice, and without `open`."""
@@ -133,11 +144,7 @@ class EtcdClient:
         Raises `EtcdError` for a refusal, `UnansweredError` when no endpoint answered, or something else did.
         """
         data = json.dumps(request).encode()
-        answer = await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
-        # What is empty is left out: otherwise `{}` would say that there is no record, or that one is gone.
-        if "header" not in answer and "result" not in answer:
-            raise UnansweredError(f"{self.endpoint} did not answer {method} like an etcd")
-        return answer
+        return await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
 
     async def log_in(self) -> None:
         """Log in if there is a user to log in as. Raises as `call` does."""
@@ -147,7 +154,7 @@ class EtcdClient:
     async def _at_each(self, ask: Callable[[_Library], Awaitable[T]], *, repeat: bool) -> T:
         """What `ask` returns at the first endpoint that answers."""
         library = self._open()
-        reason = ""
+        reasons: dict[int, str] = {}
         for _ in library.endpoints:
             at, began = library.current, asyncio.get_running_loop().time()
             try:
@@ -159,7 +166,7 @@ class EtcdClient:
                     self._move_on(library, at)
                 raise
             except (aiohttp.ClientError, OSError) as error:
-                reason = f"{library.endpoints[at]}: {reason_of(error, self._login.hidden)}"
+                reasons[at] = self._reason(library.endpoints[at], error)
                 sent = not isinstance(error, aiohttp.ClientConnectorError)
             except EtcdError as error:
                 if not isinstance(error, NoEtcdError):  # whose words are our own
@@ -167,12 +174,25 @@ class EtcdClient:
                 if not error.unavailable:
                     error.explain(library.endpoints[at], self._settings)
                     raise
-                reason = f"{library.endpoints[at]}: etcd: {on_one_line(error.message)}"
+                reasons[at] = error.message if isinstance(error, NoEtcdError) else f"etcd: {error.message}"
                 sent = True
             self._move_on(library, at)
             if sent and not repeat:
                 break
-        raise UnansweredError(f"no answer from etcd, {reason}")
+        # All of them, in the order of the settings: what does not change from call to call is logged once.
+        most_chars = max(_SHORTEST_REASON_CHARS, _ALL_REASONS_CHARS // len(reasons))
+        told = (f"{library.endpoints[at]}: {on_one_line(reasons[at], most_chars)}" for at in sorted(reasons))
+        raise UnansweredError(on_one_line(f"no answer from etcd, {'; '.join(told)}", _MAX_LINE_CHARS))
+
+    def _reason(self, endpoint: str, error: BaseException) -> str:
+        """Why there was no answer, and which option may have to do with it."""
+        reason = reason_of(error, self._login.hidden)
+        hung_up = isinstance(error, aiohttp.ServerDisconnectedError) or (
+            isinstance(error, OSError) and error.errno == errno.ECONNRESET
+        )
+        if hung_up and endpoint.startswith("http:"):
+            return f"{reason}, is it https:// there? See {SECTION}.endpoints"
+        return f"{reason}{look_at(reason)}"
 
     async def watch(self, request: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Yield the messages of a watch, the first of which says that it is there, until it ends.
@@ -207,7 +227,7 @@ class EtcdClient:
         try:
             async with asyncio.timeout(self._try_seconds(library)):
                 return await self._login.ready()
-        except (aiohttp.ClientError, OSError):
+        except (aiohttp.ClientError, OSError, NoEtcdError):
             self._move_on(library, at)
             raise
 
@@ -225,7 +245,7 @@ class EtcdClient:
                 response = await self._post(
                     library, "/watch", json.dumps(request).encode(), limit, token, _HAS_LEADER
                 )
-        except (aiohttp.ClientError, OSError):
+        except (aiohttp.ClientError, OSError, NoEtcdError):
             self._move_on(library, at)
             raise
         self._streams.add(response)
@@ -278,10 +298,11 @@ class EtcdClient:
     async def _send(self, library: _Library, method: str, data: bytes, token: str | None) -> dict[str, Any]:
         # Without a limit of our own there is none at all: the library turns aiohttp's off.
         limit = self._try_seconds(library)
+        timeout = aiohttp.ClientTimeout(total=limit)
         async with asyncio.timeout(limit):
-            response = await self._post(library, method, data, aiohttp.ClientTimeout(total=limit), token)
+            response = await self._post(library, method, data, timeout, token)
             async with response:
-                return read_answer(response.status, await response.read())
+                return read_answer(response.status, await _body(response))
 
     async def _post(
         self,
@@ -295,8 +316,21 @@ class EtcdClient:
         # Bytes in and raw out: the library's models take 640 ms of the event loop for a thousand keys, write
         # text as Latin-1, and turn every refusal of a 3.5 server into a TypeError.
         library.token = token
-        request = library.call_rpc(method, data=data, raw=True, timeout=limit, headers=dict(headers))
-        return cast("aiohttp.ClientResponse", await request)
+        request = library.call_rpc(
+            method,
+            data=data,
+            raw=True,
+            timeout=limit,
+            headers=dict(headers),
+            # aiohttp would follow, and take the login's password and the token along to any other host, even
+            # from https:// to http://.
+            allow_redirects=False,
+        )
+        response = cast("aiohttp.ClientResponse", await request)
+        if 300 <= response.status < 400:
+            response.close()
+            raise RedirectError(response.status)
+        return response
 
     def _move_on(self, library: _Library, at: int) -> None:
         if library.current == at:
@@ -316,14 +350,30 @@ class EtcdClient:
         return self._library
 
 
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    left = b""
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
     async for piece in response.content.iter_any():
-        *lines, left = (left + piece).split(b"\n")
+        body += piece
+        _check_length(body)
+    return bytes(body)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    left = bytearray()
+    async for piece in response.content.iter_any():
+        first, *lines = piece.split(b"\n")
+        left += first
+        _check_length(left)
         for line in lines:
-            yield line
+            yield bytes(left)
+            left = bytearray(line)
     if left:  # 3.4 ends an error without a line break
-        yield left
+        yield bytes(left)
+
+
+def _check_length(read: bytearray) -> None:
+    if len(read) > MAX_ANSWER_BYTES:
+        raise UnansweredError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
 
 
 def _notice_dead_peers(response: aiohttp.ClientResponse) -> None:

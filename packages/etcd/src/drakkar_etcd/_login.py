@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import quote
 
-from drakkar_etcd._answers import EtcdError
+from drakkar_etcd._answers import EtcdError, NoEtcdError
 from drakkar_etcd.settings import EtcdSettings
 
 LOGIN_PAUSE_SECONDS: Final = 1.0
@@ -67,8 +67,10 @@ class Login:
                 answer = await self._send(
                     {"name": self._settings.username, "password": self._settings.password}
                 )
-                self.token = str(answer["token"])
-                self._tokens.append(self.token)
+                if "token" not in answer:
+                    raise NoEtcdError(200, "no token for a login")
+                self.token = answer["token"]
+                self._tokens.append(answer["token"])
             except EtcdError as error:
                 if error.no_logins:
                     self.token = None  # 3.4 would refuse it, or let it wait, though it asks for none

@@ -12,6 +12,7 @@ from typing import Final
 
 from drakkar.fleet.provider import PeerCard
 
+from drakkar_etcd._answers import UnansweredError
 from drakkar_etcd._client import EtcdClient
 from drakkar_etcd._picture import Entry, Picture
 from drakkar_etcd._wire import Folder, Json, decoded, encoded, number, revision_of
@@ -96,6 +97,8 @@ class Reader:
             kvs += page
             if not answer.get("more"):
                 break
+            if not page:
+                raise UnansweredError("etcd answered that there is more, and with nothing")
             request["key"] = encoded(decoded(page[-1]["key"]) + b"\0")
         if revision < self._picture.revision:  # another store, or one that lost its data
             self._picture.forget()

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from drakkar_etcd._answers import UnansweredError
+
 Json = Mapping[str, Any]
 
 
@@ -27,8 +29,11 @@ def number(text: object) -> int:
 
 
 def revision_of(answer: Json) -> int:
-    """The revision that the store had when it answered."""
-    return number(answer["header"]["revision"])
+    """The revision that the store had when it answered. Raises `UnansweredError` when it did not say."""
+    revision = number(answer.get("header", {}).get("revision"))
+    if revision <= 0:
+        raise UnansweredError("etcd answered without the revision of its store")
+    return revision
 
 
 class Folder:
@@ -92,6 +97,10 @@ def then_get(key: str) -> Json:
 
 
 def got(answer: Json, index: int) -> Json | None:
-    """What the `index`-th read of a transaction found; None when there is no such key."""
-    found: list[Json] = answer["responses"][index].get("response_range", {}).get("kvs", [])
+    """What the `index`-th read of a transaction found; None when there is no such key. Raises
+    `UnansweredError` when there was no such read."""
+    responses = answer.get("responses", ())
+    if index >= len(responses):
+        raise UnansweredError("etcd answered a part of what it was asked")
+    found: list[Json] = responses[index].get("response_range", {}).get("kvs", [])
     return found[0] if found else None

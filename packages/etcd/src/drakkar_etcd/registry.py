@@ -82,8 +82,8 @@ class EtcdRegistry:
         """Begin to listen. The server need not be up; but one that is, and refuses the login or wants one, is
         an error.
 
-        Raises `ProviderConfigError` for that, and for a file that cannot be used; nothing else that the
-        server or the network does, as all that may be over with the next heartbeat.
+        Raises `ProviderConfigError` for that, and nothing else that the server or the network does, as all
+        that may be over with the next heartbeat.
         """
         self._logger = ctx.logger
         self._pid = os.getpid()
@@ -91,10 +91,7 @@ class EtcdRegistry:
         if prune_after is None:
             prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
         self._prune_after_seconds = prune_after
-        try:
-            self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0))
-        except ValueError as error:
-            raise _ConfigError(str(error)) from error
+        self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0))
         folder = Folder(f"{self._settings.prefix}/cards/")
         self._publisher = Publisher(self._client, folder, self._prune_after_seconds)
         try:
