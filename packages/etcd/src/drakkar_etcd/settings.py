@@ -108,16 +108,24 @@ def _endpoints(value: object) -> tuple[str, ...]:
 def _endpoint(key: str, value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} must be an address, not {type(value).__name__}")
+    example = f"must be an address such as http://127.0.0.1:{_DEFAULT_PORT}"
+    if not value.lower().startswith(("http://", "https://")):
+        raise ValueError(f"{key} {example}: it must begin with http:// or https://")
     try:
         parts = urlsplit(value)
-        port = parts.port or _DEFAULT_PORT
         (parts.hostname or "").encode("idna")  # what looks a name up would raise it each time
     except ValueError:
-        parts, port = urlsplit(""), 0
-    if parts.scheme not in ("http", "https") or not parts.hostname or not value.isprintable() or " " in value:
-        raise ValueError(f"{key} must be an address such as http://127.0.0.1:2379")
+        parts = urlsplit("")
+    if not parts.hostname or not value.isprintable() or " " in value:
+        raise ValueError(f"{key} {example}: it names no possible host")
     if "@" in parts.netloc:
         raise ValueError(f"{key} must not hold a user name or password: see {SECTION}.username")
+    try:
+        port = _DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError(f"{key} {example}: its port must be a number from 1 to 65535")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f"{key} must end after the port")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
