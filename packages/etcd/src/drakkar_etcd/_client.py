@@ -31,6 +31,7 @@ from drakkar_etcd._answers import (
     read_message,
     reason_of,
 )
+from drakkar_etcd._clusters import Clusters
 from drakkar_etcd._login import Login
 from drakkar_etcd._tls import context_of
 from drakkar_etcd.settings import SECTION, EtcdSettings
@@ -58,6 +59,7 @@ class _Library(AioClient):  # type: ignore[misc]  # it has no types
     def __init__(self, endpoints: tuple[str, ...], tls: ssl.SSLContext | None) -> None:
         self.endpoints = endpoints
         self.current = 0
+        self.address = endpoints[0]
         # Not AioClient's: it takes a CA for nothing without a client certificate, does not check host names
         # with one, and shares thirty connections between calls and watches, so that the thirty-first call of
         # a process with thirty watches hangs.
@@ -69,7 +71,7 @@ class _Library(AioClient):  # type: ignore[misc]  # it has no types
     @property
     def baseurl(self) -> str:
         # The library knows one host and port, and puts no brackets around an IPv6 address.
-        return self.endpoints[self.current]
+        return self.address
 
     def _retrieve_version(self) -> None:
         """The library asks the server for its version here, by `requests`: the event loop stands for up to
@@ -96,20 +98,32 @@ class EtcdClient:
         self._limit_seconds = 0.0
         self._login = Login(settings, self._send_login)
         self._streams: set[aiohttp.ClientResponse] = set()
+        self._clusters = Clusters(settings.endpoints)
+        self._look_task: asyncio.Task[None] | None = None
+        self._on_difference: Callable[[str], None] = _unheard
 
-    def open(self, limit_seconds: float) -> None:
-        """Make the session, on the running event loop; no request is sent. `limit_seconds` is the time that a
-        call has, all endpoints together. May be called again.
+    def open(self, limit_seconds: float, on_difference: Callable[[str], None] | None = None) -> None:
+        """Make the session, on the running event loop; where there are several endpoints, begin to ask of
+        which cluster each is. `limit_seconds` is the time that a call has, all endpoints together. May be
+        called again.
+
+        `on_difference` is told, in one line and perhaps often, that two endpoints are of different clusters.
         """
         self._limit_seconds = limit_seconds
+        self._on_difference = on_difference or _unheard
         if self._library is None:
             self._library = _Library(self._settings.endpoints, self._tls)
+            if len(self._settings.endpoints) > 1:
+                self._look(self._library)
 
     async def close(self) -> None:
         """End every stream and connection. May be called twice, and without `open`."""
         if self._library is not None:
             library, self._library = self._library, None
             self.end_streams()
+            if self._look_task is not None:
+                self._look_task.cancel()
+                await asyncio.wait({self._look_task})
             await library.session.close()
 
     def end_streams(self) -> None:
@@ -120,7 +134,8 @@ class EtcdClient:
     @property
     def endpoint(self) -> str:
         """The one that is asked at present."""
-        return self._open().baseurl
+        library = self._open()
+        return library.endpoints[library.current]
 
     @asynccontextmanager
     async def within(self) -> AsyncIterator[None]:
@@ -144,7 +159,22 @@ class EtcdClient:
         Raises `EtcdError` for a refusal, `UnansweredError` when no endpoint answered, or something else did.
         """
         data = json.dumps(request).encode()
-        return await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
+        answer = await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
+        if self._clusters.difference():
+            self._look(self._open())
+        return answer
+
+    async def agree(self) -> None:
+        """Return when no two endpoints are of different clusters, as far as those have told that answer.
+
+        Raises `UnansweredError` that names two which are.
+        """
+        if self._clusters.difference():
+            self._look(self._open())
+        if self._look_task is not None:
+            await asyncio.wait({self._look_task})
+        if told := self._clusters.difference():
+            raise UnansweredError(f"{told}, see {SECTION}.endpoints")
 
     async def log_in(self) -> None:
         """Log in if there is a user to log in as. Raises as `call` does."""
@@ -190,7 +220,7 @@ class EtcdClient:
         hung_up = isinstance(error, aiohttp.ServerDisconnectedError) or (
             isinstance(error, OSError) and error.errno == errno.ECONNRESET
         )
-        if hung_up and endpoint.startswith("http:"):
+        if hung_up and endpoint.startswith("http:") and not self._clusters.knows(endpoint):
             return f"{reason}, is it https:// there? See {SECTION}.endpoints"
         return f"{reason}{look_at(reason)}"
 
@@ -243,7 +273,13 @@ class EtcdClient:
             # The first message comes with the headers.
             async with self._doubting(library, token), asyncio.timeout(self._try_seconds(library)):
                 response = await self._post(
-                    library, "/watch", json.dumps(request).encode(), limit, token, _HAS_LEADER
+                    library,
+                    library.endpoints[at],
+                    "/watch",
+                    json.dumps(request).encode(),
+                    limit,
+                    token,
+                    _HAS_LEADER,
                 )
         except (aiohttp.ClientError, OSError, NoEtcdError):
             self._move_on(library, at)
@@ -295,18 +331,41 @@ class EtcdClient:
         # login that comes with one which has expired.
         return await self._send(self._open(), "/auth/authenticate", json.dumps(login).encode(), None)
 
-    async def _send(self, library: _Library, method: str, data: bytes, token: str | None) -> dict[str, Any]:
+    async def _send(
+        self, library: _Library, method: str, data: bytes, token: str | None, endpoint: str = ""
+    ) -> dict[str, Any]:
+        endpoint = endpoint or library.endpoints[library.current]
         # Without a limit of our own there is none at all: the library turns aiohttp's off.
         limit = self._try_seconds(library)
         timeout = aiohttp.ClientTimeout(total=limit)
         async with asyncio.timeout(limit):
-            response = await self._post(library, method, data, timeout, token)
+            response = await self._post(library, endpoint, method, data, timeout, token)
             async with response:
-                return read_answer(response.status, await _body(response))
+                answer = read_answer(response.status, await _body(response))
+        self._clusters.heard(endpoint, answer)
+        return answer
+
+    def _look(self, library: _Library) -> None:
+        """Ask every endpoint of which cluster it is: one look for all who want one meanwhile."""
+        if self._look_task is None or self._look_task.done():
+            self._look_task = asyncio.create_task(self._look_at_each(library), name="drakkar etcd clusters")
+
+    async def _look_at_each(self, library: _Library) -> None:
+        await asyncio.gather(*(self._look_at(library, endpoint) for endpoint in library.endpoints))
+        if told := self._clusters.difference():
+            self._on_difference(told)
+
+    async def _look_at(self, library: _Library, endpoint: str) -> None:
+        try:
+            # This needs no login, and no majority.
+            await self._send(library, "/maintenance/status", b"{}", None, endpoint)
+        except (aiohttp.ClientError, OSError, EtcdError):
+            self._clusters.silent(endpoint, asyncio.get_running_loop().time())
 
     async def _post(
         self,
         library: _Library,
+        endpoint: str,
         method: str,
         data: bytes,
         limit: aiohttp.ClientTimeout,
@@ -315,7 +374,7 @@ class EtcdClient:
     ) -> aiohttp.ClientResponse:
         # Bytes in and raw out: the library's models take 640 ms of the event loop for a thousand keys, write
         # text as Latin-1, and turn every refusal of a 3.5 server into a TypeError.
-        library.token = token
+        library.address, library.token = endpoint, token
         request = library.call_rpc(
             method,
             data=data,
@@ -348,6 +407,10 @@ class EtcdClient:
         if self._library is None:
             raise RuntimeError("the connection is not open: it was not started, or was stopped")
         return self._library
+
+
+def _unheard(told: str) -> None:
+    """For who does not want to be told."""
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:

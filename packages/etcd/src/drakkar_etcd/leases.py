@@ -12,7 +12,8 @@ This is the side towards the keeper: time limits and the refusal to forked copie
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -51,7 +52,7 @@ class EtcdLeases:
     async def start(self, ctx: LeaseContext) -> None:
         """Log in, make the etcd lease, and find or make what all tokens begin with; may be called again.
 
-        Raises `ValueError` for a file of the options that cannot be used, and what any call raises.
+        Raises what any call raises.
         """
         self._client.open(0.9 * ctx.timeout_seconds)
         if self._claims is None:
@@ -71,9 +72,12 @@ class EtcdLeases:
 
     async def acquire(self, name: str) -> Lease | Held:
         """Renew the etcd lease, and take the name if it has no key. A cancelled acquire cannot take effect
-        any more when the next call for that name was answered."""
+        any more when the next call for that name was answered.
+
+        Raises `UnansweredError` while endpoints are of different clusters, as `renew` does.
+        """
         claims = self._started()
-        async with self._client.within():
+        async with self._agreed():
             return await claims.acquire(name)
 
     async def renew(self, leases: Iterable[Lease]) -> Renewal:
@@ -81,8 +85,16 @@ class EtcdLeases:
         claims, asked = self._started(), list(leases)
         if not asked:
             return Renewal()
-        async with self._client.within():
+        async with self._agreed():
             return await self._renew(claims, asked)
+
+    @asynccontextmanager
+    async def _agreed(self) -> AsyncIterator[None]:
+        """The time limit around what makes or keeps a leader; its answers count in one cluster alone."""
+        async with self._client.within():
+            await self._client.agree()
+            yield
+            await self._client.agree()
 
     async def _renew(self, claims: Claims, leases: list[Lease]) -> Renewal:
         # At the same time: a record that is read stays while its etcd lease lives, unless somebody deletes

@@ -8,6 +8,7 @@ This is the side towards the worker: time limits and log lines. Requests are in 
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MAX_NAMED: Final = 1024
+_TELL_AGAIN_SECONDS: Final = 600.0
 _DELETES: Final = 16
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", None)
 _ConfigError: Final[type[ValueError]] = getattr(contract, "ProviderConfigError", ValueError)
@@ -77,6 +79,7 @@ class EtcdRegistry:
         self._logger: EventLogger
         self._named: set[str] = set()
         self._names_full = False
+        self._told_difference_at = -math.inf
 
     async def start(self, ctx: RegistryContext) -> None:
         """Begin to listen. The server need not be up; but one that is, and refuses the login or wants one, is
@@ -91,7 +94,7 @@ class EtcdRegistry:
         if prune_after is None:
             prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
         self._prune_after_seconds = prune_after
-        self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0))
+        self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0), self._tell_difference)
         folder = Folder(f"{self._settings.prefix}/cards/")
         self._publisher = Publisher(self._client, folder, self._prune_after_seconds)
         try:
@@ -158,6 +161,12 @@ class EtcdRegistry:
         publisher = self._started(self._publisher)
         await asyncio.gather(*(publisher.delete(entry.key, entry.mod) for entry in old[:_DELETES]))
         return [entry for entry in entries if entry not in old]
+
+    def _tell_difference(self, told: str) -> None:
+        now = elapsed_seconds()
+        if now - self._told_difference_at >= _TELL_AGAIN_SECONDS:
+            self._told_difference_at = now
+            self._logger.error("etcd_clusters_differ", error=f"{told}, see {SECTION}.endpoints")
 
     def _started(self, part: T | None) -> T:
         if part is None:
