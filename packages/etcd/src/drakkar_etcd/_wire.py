@@ -19,8 +19,14 @@ def encoded(data: str | bytes) -> str:
 
 
 def decoded(text: object) -> bytes:
-    """The bytes of a field of an answer; none when it was left out."""
-    return b64decode(text) if isinstance(text, str) else b""
+    """The bytes of a field of an answer; none when it was left out. What is not in base64, which no etcd
+    sends, is left as it is."""
+    if not isinstance(text, str):
+        return b""
+    try:
+        return b64decode(text)
+    except ValueError:
+        return text.encode("utf-8", "replace")
 
 
 def number(text: object) -> int:
