@@ -160,7 +160,7 @@ async def test_a_lease_whose_grant_had_no_answer_is_found_again(client: EtcdClie
 async def test_an_answer_without_an_end_is_not_read_to_it(
     method: str, cut: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drakkar_etcd._client.MAX_ANSWER_BYTES", 300_000)
+    monkeypatch.setattr("drakkar_etcd._reading.MAX_ANSWER_BYTES", 300_000)
     sent = 0
 
     def endless(send: Callable[[bytes], None]) -> None:

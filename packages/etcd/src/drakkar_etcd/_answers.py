@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -24,6 +24,9 @@ _LEASE_GONE: Final = "requested lease not found"
 _DENIED: Final = "permission denied"
 _LOGIN_REFUSED: Final = "authentication failed"
 _MAX_REASON_CHARS: Final = 300
+_ALL_REASONS_CHARS: Final = 600
+_SHORTEST_REASON_CHARS: Final = 100
+_MAX_LINE_CHARS: Final = 2000
 _LAST_CODE: Final = 16
 _NOT_HERE: Final = f"is there an etcd at this address? See {SECTION}.endpoints"
 _CAUSES: Final = (
@@ -136,6 +139,13 @@ def look_at(text: str) -> str:
     plain = text.lower().replace("_", " ")
     option = next((option for said, option in _CAUSES if said in plain), None)
     return "" if option is None else f"; see {SECTION}.{option}"
+
+
+def no_answer_from(reasons: Mapping[str, str]) -> str:
+    """One line of why each endpoint gave none, all of them if they are not very many."""
+    most_chars = max(_SHORTEST_REASON_CHARS, _ALL_REASONS_CHARS // len(reasons))
+    told = (f"{endpoint}: {on_one_line(reason, most_chars)}" for endpoint, reason in reasons.items())
+    return on_one_line(f"no answer from etcd, {'; '.join(told)}", _MAX_LINE_CHARS)
 
 
 def reason_of(error: BaseException, hidden: Callable[[str], str]) -> str:

@@ -8,7 +8,6 @@ break without each of the detours below is said where it is taken, and shown in 
 import asyncio
 import errno
 import json
-import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -26,27 +25,18 @@ from drakkar_etcd._answers import (
     RedirectError,
     UnansweredError,
     look_at,
-    on_one_line,
+    no_answer_from,
     read_answer,
     read_message,
     reason_of,
 )
 from drakkar_etcd._clusters import Clusters
 from drakkar_etcd._login import Login
+from drakkar_etcd._reading import body_of, lines_of, notice_dead_peers
 from drakkar_etcd._tls import context_of
 from drakkar_etcd.settings import SECTION, EtcdSettings
 
 T = TypeVar("T")
-
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-"""An answer, or a line of a watch, that is longer is not read to its end: whoever is at an address must not
-fill our memory."""
-
-_ALL_REASONS_CHARS: Final = 600
-_SHORTEST_REASON_CHARS: Final = 100
-_MAX_LINE_CHARS: Final = 2000
-
-_KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 _HAS_LEADER: Final = {"Grpc-Metadata-hasleader": "true"}
 """Without this header a watch at a member that lost its majority stays open in silence; with it the member
@@ -98,32 +88,23 @@ class EtcdClient:
         self._limit_seconds = 0.0
         self._login = Login(settings, self._send_login)
         self._streams: set[aiohttp.ClientResponse] = set()
-        self._clusters = Clusters(settings.endpoints)
-        self._look_task: asyncio.Task[None] | None = None
-        self._on_difference: Callable[[str], None] = _unheard
+        self.clusters = Clusters(settings.endpoints, self._ask_status)
 
-    def open(self, limit_seconds: float, on_difference: Callable[[str], None] | None = None) -> None:
-        """Make the session, on the running event loop; where there are several endpoints, begin to ask of
-        which cluster each is. `limit_seconds` is the time that a call has, all endpoints together. May be
-        called again.
-
-        `on_difference` is told, in one line and perhaps often, that two endpoints are of different clusters.
+    def open(self, limit_seconds: float) -> None:
+        """Make the session, on the running event loop, and begin to look at the clusters of several
+        endpoints. `limit_seconds` is the time that a call has, all endpoints together. May be called again.
         """
         self._limit_seconds = limit_seconds
-        self._on_difference = on_difference or _unheard
         if self._library is None:
             self._library = _Library(self._settings.endpoints, self._tls)
-            if len(self._settings.endpoints) > 1:
-                self._look(self._library)
+            self.clusters.look()
 
     async def close(self) -> None:
         """End every stream and connection. May be called twice, and without `open`."""
         if self._library is not None:
             library, self._library = self._library, None
             self.end_streams()
-            if self._look_task is not None:
-                self._look_task.cancel()
-                await asyncio.wait({self._look_task})
+            await self.clusters.close()
             await library.session.close()
 
     def end_streams(self) -> None:
@@ -160,21 +141,8 @@ class EtcdClient:
         """
         data = json.dumps(request).encode()
         answer = await self._at_each(lambda library: self._ask(library, method, data), repeat=repeat)
-        if self._clusters.difference():
-            self._look(self._open())
+        self.clusters.look_if_different()
         return answer
-
-    async def agree(self) -> None:
-        """Return when no two endpoints are of different clusters, as far as those have told that answer.
-
-        Raises `UnansweredError` that names two which are.
-        """
-        if self._clusters.difference():
-            self._look(self._open())
-        if self._look_task is not None:
-            await asyncio.wait({self._look_task})
-        if told := self._clusters.difference():
-            raise UnansweredError(f"{told}, see {SECTION}.endpoints")
 
     async def log_in(self) -> None:
         """Log in if there is a user to log in as. Raises as `call` does."""
@@ -209,10 +177,8 @@ class EtcdClient:
             self._move_on(library, at)
             if sent and not repeat:
                 break
-        # All of them, in the order of the settings: what does not change from call to call is logged once.
-        most_chars = max(_SHORTEST_REASON_CHARS, _ALL_REASONS_CHARS // len(reasons))
-        told = (f"{library.endpoints[at]}: {on_one_line(reasons[at], most_chars)}" for at in sorted(reasons))
-        raise UnansweredError(on_one_line(f"no answer from etcd, {'; '.join(told)}", _MAX_LINE_CHARS))
+        # In the order of the settings: what does not change from call to call is logged once.
+        raise UnansweredError(no_answer_from({library.endpoints[at]: reasons[at] for at in sorted(reasons)}))
 
     def _reason(self, endpoint: str, error: BaseException) -> str:
         """Why there was no answer, and which option may have to do with it."""
@@ -220,7 +186,7 @@ class EtcdClient:
         hung_up = isinstance(error, aiohttp.ServerDisconnectedError) or (
             isinstance(error, OSError) and error.errno == errno.ECONNRESET
         )
-        if hung_up and endpoint.startswith("http:") and not self._clusters.knows(endpoint):
+        if hung_up and endpoint.startswith("http:") and not self.clusters.knows(endpoint):
             return f"{reason}, is it https:// there? See {SECTION}.endpoints"
         return f"{reason}{look_at(reason)}"
 
@@ -286,8 +252,8 @@ class EtcdClient:
             raise
         self._streams.add(response)
         try:
-            _notice_dead_peers(response)
-            yield _lines(response)
+            notice_dead_peers(response)
+            yield lines_of(response)
         finally:
             self._streams.discard(response)
             response.close()  # not release: that would wait for the end of the stream
@@ -341,26 +307,13 @@ class EtcdClient:
         async with asyncio.timeout(limit):
             response = await self._post(library, endpoint, method, data, timeout, token)
             async with response:
-                answer = read_answer(response.status, await _body(response))
-        self._clusters.heard(endpoint, answer)
+                answer = read_answer(response.status, await body_of(response))
+        self.clusters.heard(endpoint, answer)
         return answer
 
-    def _look(self, library: _Library) -> None:
-        """Ask every endpoint of which cluster it is: one look for all who want one meanwhile."""
-        if self._look_task is None or self._look_task.done():
-            self._look_task = asyncio.create_task(self._look_at_each(library), name="drakkar etcd clusters")
-
-    async def _look_at_each(self, library: _Library) -> None:
-        await asyncio.gather(*(self._look_at(library, endpoint) for endpoint in library.endpoints))
-        if told := self._clusters.difference():
-            self._on_difference(told)
-
-    async def _look_at(self, library: _Library, endpoint: str) -> None:
-        try:
-            # This needs no login, and no majority.
-            await self._send(library, "/maintenance/status", b"{}", None, endpoint)
-        except (aiohttp.ClientError, OSError, EtcdError):
-            self._clusters.silent(endpoint, asyncio.get_running_loop().time())
+    async def _ask_status(self, endpoint: str) -> None:
+        # This needs no login, and no majority.
+        await self._send(self._open(), "/maintenance/status", b"{}", None, endpoint)
 
     async def _post(
         self,
@@ -407,44 +360,3 @@ class EtcdClient:
         if self._library is None:
             raise RuntimeError("the connection is not open: it was not started, or was stopped")
         return self._library
-
-
-def _unheard(told: str) -> None:
-    """For who does not want to be told."""
-
-
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        _check_length(body)
-    return bytes(body)
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    left = bytearray()
-    async for piece in response.content.iter_any():
-        first, *lines = piece.split(b"\n")
-        left += first
-        _check_length(left)
-        for line in lines:
-            yield bytes(left)
-            left = bytearray(line)
-    if left:  # 3.4 ends an error without a line break
-        yield bytes(left)
-
-
-def _check_length(read: bytearray) -> None:
-    if len(read) > MAX_ANSWER_BYTES:
-        raise UnansweredError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
-
-
-def _notice_dead_peers(response: aiohttp.ClientResponse) -> None:
-    """Have the kernel look whether the other end is still there; a stream alone would never tell."""
-    connection = response.connection
-    sock = connection.transport.get_extra_info("socket") if connection and connection.transport else None
-    if sock is not None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE:
-            if (option := getattr(socket, name, None)) is not None:
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -92,9 +92,9 @@ class EtcdLeases:
     async def _agreed(self) -> AsyncIterator[None]:
         """The time limit around what makes or keeps a leader; its answers count in one cluster alone."""
         async with self._client.within():
-            await self._client.agree()
+            await self._client.clusters.agree()
             yield
-            await self._client.agree()
+            await self._client.clusters.agree()
 
     async def _renew(self, claims: Claims, leases: list[Lease]) -> Renewal:
         # At the same time: a record that is read stays while its etcd lease lives, unless somebody deletes

@@ -94,7 +94,8 @@ class EtcdRegistry:
         if prune_after is None:
             prune_after = getattr(ctx, "prune_after_seconds", 86400.0)
         self._prune_after_seconds = prune_after
-        self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0), self._tell_difference)
+        self._client.clusters.on_difference = self._tell_difference
+        self._client.open(0.9 * getattr(ctx, "timeout_seconds", 5.0))
         folder = Folder(f"{self._settings.prefix}/cards/")
         self._publisher = Publisher(self._client, folder, self._prune_after_seconds)
         try:
