@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import time
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -15,6 +16,14 @@ from support.commands import DRAKKAR, Drakkar, Ended, Process, end_of, hears_sig
 
 ALL = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
 any_of_them = pytest.mark.parametrize("number", ALL, ids=lambda number: number.name)
+
+
+@pytest.fixture(autouse=True)
+def hangs_up() -> Iterator[None]:
+    """Whoever runs the tests may ignore SIGHUP, as `nohup` does, and a child inherits that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def has_begun(drakkar: Drakkar, op: str) -> bool:
@@ -170,10 +179,7 @@ def test_a_terminal_that_is_closed_is_a_reason_to_stop(drakkar: Drakkar) -> None
 def test_it_outlives_a_terminal_when_it_was_told_so(drakkar: Drakkar) -> None:
     """As `nohup` does it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        process = drakkar.start_worker()
-    finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    process = drakkar.start_worker()
     wait_for(lambda: len(drakkar.cards_left()) == 1)
     kill(process, signal.SIGHUP)
     time.sleep(0.5)

@@ -65,12 +65,12 @@ def test_every_command_has_a_file_of_its_own() -> None:
         (["run", "--host", "256.1.1.1"], "command line: ui.host must be a host name or an address"),
         (
             ["run", "--provider=none", "--workers", "a b"],
-            "supervisor.workers: there is no background worker 'a b'; separate names with commas",
+            "command line: supervisor.workers: there is no background worker 'a b'; separate names with",
         ),
         (["run", "--worker-name", "a\nb"], "command line: worker_name must not hold control characters"),
         (
             ["run", "--provider", "nonsense"],
-            "fleet.registry.provider is 'nonsense', and there is no such provider",
+            "command line: fleet.registry.provider is 'nonsense', and there is no such provider",
         ),
         (["run", "--set", "hidden"], "--set must be followed by KEY=VALUE"),
         (["run", "--set", "=hidden"], "--set must be followed by KEY=VALUE"),
