@@ -20,7 +20,7 @@ def load(settings_file: Path) -> Callable[..., Settings]:
     def load(
         text: str | bytes = "",
         environ: Mapping[str, str] | None = None,
-        overrides: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str | float] | None = None,
     ) -> Settings:
         settings_file.write_bytes(text if isinstance(text, bytes) else text.encode())
         return load_settings(settings_file, environ=environ or {}, overrides=overrides)
@@ -35,7 +35,7 @@ def refusal(load: Callable[..., Settings]) -> Callable[..., str]:
     def refusal(
         text: str | bytes = "",
         environ: Mapping[str, str] | None = None,
-        overrides: Mapping[str, str] | None = None,
+        overrides: Mapping[str, str | float] | None = None,
     ) -> str:
         with pytest.raises(ConfigError) as caught:
             load(text, environ, overrides)

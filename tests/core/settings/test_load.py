@@ -373,8 +373,40 @@ def test_every_known_key_is_the_nearest_to_itself_misspelt(refusal: Callable[...
         assert f"did you mean {key}?" in message, message
 
 
-def test_an_override_is_told_to_come_from_the_command_line(refusal: Callable[..., str]) -> None:
-    assert refusal(overrides={"ui.port": "x"}).startswith("command line: ui.port must be a whole number")
+def test_an_override_is_told_as_one(refusal: Callable[..., str]) -> None:
+    assert refusal(overrides={"ui.port": "x"}).startswith("overrides: ui.port must be a whole number")
+
+
+def test_overrides_may_be_numbers_true_and_false(load: Callable[..., Settings]) -> None:
+    settings = load(
+        overrides={
+            "ui.port": 1,
+            "cache.enabled": True,
+            "fleet.registry.heartbeat_seconds": 0.5,
+            "fleet.registry.redis.a": 7,
+        }
+    )
+
+    assert (settings.ui.port, settings.cache.enabled) == (1, True)
+    assert settings.fleet.registry.heartbeat_seconds == 0.5
+    assert settings.fleet.registry.section("redis") == {"a": 7}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("ui.port", None, "must be given as text, a number, true or false, not null"),
+        ("supervisor.workers", ["hidden"], "must be given as text, a number, true or false, not a list"),
+        ("fleet.registry", {"redis": "hidden"}, "must be given as text, a number, true or false, not a map"),
+        ("ui.host", b"hidden", "must be given as text, a number, true or false, not a bytes"),
+        ("ui.port", True, "must be a whole number from 0 to 65535, not true or false"),
+        ("worker_name", 1, "must be text, not a number; put it in quotes"),
+    ],
+)
+def test_an_override_of_another_kind_is_named(
+    key: str, value: Any, problem: str, refusal: Callable[..., str]
+) -> None:
+    assert refusal(overrides={key: value}) == f"overrides: {key} {problem}"
 
 
 def test_the_variable_that_won_is_named_and_not_the_file(refusal: Callable[..., str]) -> None:
@@ -457,4 +489,4 @@ def test_a_period_that_would_leave_nothing_to_the_rest_is_refused(refusal: Calla
     message = refusal(overrides={"supervisor.leases.renew_seconds": "0.000001"})
 
     key = "supervisor.leases.renew_seconds"
-    assert message == f"command line: {key} must be a finite number of seconds, at least 0.01"
+    assert message == f"overrides: {key} must be a finite number of seconds, at least 0.01"

@@ -388,7 +388,7 @@ def test_an_option_to_prune_is_held_to_the_same(
         key = f"fleet.registry.{place}.prune_after_seconds"
         chosen = {"fleet.registry.provider": provider}
         said = refusal(overrides=chosen | {key: "29.999"})
-        assert said.startswith(f"command line: {key} (29.999) must be at least fleet.registry.offline_after_")
+        assert said.startswith(f"overrides: {key} (29.999) must be at least fleet.registry.offline_after_")
         load(overrides=chosen | {key: "30"})
         load(overrides=chosen | {key: "null"})
 

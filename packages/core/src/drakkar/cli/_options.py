@@ -46,7 +46,8 @@ def settings_from(arguments: argparse.Namespace, **flags: str | None) -> Setting
             raise ConfigError("--set must be followed by KEY=VALUE, such as fleet.registry.provider=none")
         overrides[key] = text
     overrides |= {key.replace("__", "."): text for key, text in flags.items() if text is not None}
-    return load_settings(_settings_file(arguments.config), overrides=overrides)
+    file = _settings_file(arguments.config)
+    return load_settings(file, overrides=overrides, overrides_from="command line")
 
 
 def _settings_file(given: Path | None) -> Path | None:

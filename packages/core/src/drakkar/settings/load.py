@@ -34,20 +34,21 @@ from drakkar.settings.models import Settings
 from drakkar.settings.text import KeyPath, dotted, kind, nearest, one_line
 
 FILE_VARIABLE: Final = "DK_CONFIG"
-_COMMAND_LINE = "command line"
 
 
 def load_settings(
     file: Path | None = None,
     *,
     environ: Mapping[str, str] | None = None,
-    overrides: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str | float] | None = None,
+    overrides_from: str = "overrides",
 ) -> Settings:
     """Return the settings in effect.
 
     `environ` is the process's environment unless given. Without a `file` it is the one that `DK_CONFIG`
-    names there. `overrides` maps dotted keys to text, which is read as it would be in a `DK_` variable.
-    Without a file, and with nothing else set, all are defaults.
+    names there. `overrides` maps dotted keys to text, which is read as it would be in a `DK_` variable, or to
+    numbers, true and false as they are; messages about them begin with `overrides_from`. Without a file, and
+    with nothing else set, all are defaults.
 
     Raises `ConfigError` for whatever does not hold.
     """
@@ -61,12 +62,12 @@ def load_settings(
         if name != variable(path):
             draft.problems.append(f"{one_line(name)}: write it in capitals, {one_line(variable(path))}")
         else:
-            draft.take_text(path, environ[name], name)
+            draft.take(path, environ[name], name)
     if WORKERS_VARIABLE in environ:
         path = tuple(WORKERS_KEY.split("."))
         draft.take_workers(path, environ)
-    for key, text in (overrides or {}).items():
-        draft.take_text(tuple(key.split(".")), text, _COMMAND_LINE)
+    for key, value in (overrides or {}).items():
+        draft.take(tuple(key.split(".")), value, overrides_from)
     return draft.settings()
 
 
@@ -89,9 +90,11 @@ class _Draft:
             if isinstance(inside, dict) and isinstance(folder := inside.get(key), str):
                 inside[key] = absolute(folder, file.parent)
 
-    def take_text(self, path: tuple[str, ...], text: str, origin: str) -> None:
+    def take(self, path: tuple[str, ...], value: object, origin: str) -> None:
         try:
-            self._put(path, parse(path, text), origin)
+            if not isinstance(value, str | int | float):
+                raise ValueError(f"must be given as text, a number, true or false, not {kind(value)}")
+            self._put(path, parse(path, value) if isinstance(value, str) else value, origin)
         except ValueError as error:
             self.problems.append(f"{one_line(origin)}: {dotted(path)} {error}")
 
@@ -103,7 +106,7 @@ class _Draft:
                 self.problems.append(f"{WORKERS_VARIABLE}: it says something else than {long_name}; drop one")
         except ValueError:
             pass  # which of them is no list is told where each is taken
-        self.take_text(path, text, WORKERS_VARIABLE)
+        self.take(path, text, WORKERS_VARIABLE)
 
     def _put(self, path: tuple[str, ...], value: Any, origin: str) -> None:
         inside = self.data
