@@ -254,8 +254,9 @@ async def test_a_damaged_base_is_told_and_free_for_nobody(fleet: LeaseFolder) ->
     fleet.place().mkdir()
     for data in (b"", b"garbage", b'{"base": 1e3}', b'{"base": -4}', b'{"base": true}', b"[" * 8000):
         (fleet.place() / "base").write_bytes(data)
-        with pytest.raises(OSError, match="the base of its numbers is damaged: delete"):
+        with pytest.raises(OSError, match="the base of its numbers is damaged: delete its folder") as told:
             await first.acquire(NAME)
+        assert told.value.filename == str(fleet.place())
 
 
 async def test_numbers_that_are_used_up_are_told(fleet: LeaseFolder) -> None:
@@ -265,8 +266,9 @@ async def test_numbers_that_are_used_up_are_told(fleet: LeaseFolder) -> None:
     await refused(first)
     fleet.clock.now += TTL
 
-    with pytest.raises(OSError, match="its numbers are used up: delete"):
+    with pytest.raises(OSError, match="its numbers are used up: delete its folder") as told:
         await first.acquire(NAME)
+    assert told.value.filename == str(fleet.place())
 
 
 async def test_a_winner_cleans_up_what_is_older_and_leaves_the_rest(fleet: LeaseFolder) -> None:

@@ -13,7 +13,7 @@ from drakkar.leases.deadline import deadline
 
 from drakkar_filesystem._claims import claim, next_number, settle, show_usable
 from drakkar_filesystem._client import Abandoned, Proceed
-from drakkar_filesystem._folder import Folder
+from drakkar_filesystem._folder import Folder, naming
 from drakkar_filesystem._generations import Sight, look, looked_at, make_place
 from drakkar_filesystem._grants import Grant
 from drakkar_filesystem._holders import Holders
@@ -200,7 +200,8 @@ class Candidate:
         data = encode(record, 0)
         if len(data) > MAX_RECORD_BYTES:
             raise ValueError(f"a lease of {len(data)} bytes is too large: this worker's name is too long")
-        number = next_number(folder, sight, record.claim)
+        with naming(self._folder.path / place):
+            number = next_number(folder, sight, record.claim)
         grant = Grant(place, number, data, asked_at, asked_at)
 
         def linking() -> None:

@@ -44,9 +44,9 @@ def next_number(folder: int, sight: Sight, key: str) -> int:
     """The number that a claim judged by `sight` has to take: everybody who saw the same takes the same."""
     newest = sight.number or _read_base(folder) or _make_base(folder, key)
     if not newest:
-        raise OSError(errno.EBUSY, "the base of its numbers was deleted while it was made", BASE)
+        raise OSError(errno.EBUSY, "the base of its numbers was deleted while it was made")
     if newest >= _HIGHEST:
-        raise OSError(errno.EOVERFLOW, "its numbers are used up: delete its folder", str(newest))
+        raise OSError(errno.EOVERFLOW, "its numbers are used up: delete its folder")
     return newest + 1
 
 
@@ -66,7 +66,7 @@ def _read_base(folder: int) -> int:
         base = None
     if type(base) is int and 0 < base < _HIGHEST:
         return base
-    raise OSError(errno.EINVAL, "the base of its numbers is damaged: delete its folder", BASE)
+    raise OSError(errno.EINVAL, "the base of its numbers is damaged: delete its folder")
 
 
 def _make_base(folder: int, key: str) -> int:
