@@ -12,7 +12,10 @@ import pytest
 from support.repository import CORE, PACKAGES, PROVIDERS, Module, Package
 
 CONTRACTS = ("drakkar.fleet.card", "drakkar.fleet.provider")
-BASICS = ("drakkar.calls", "drakkar.clock", "drakkar.errors", "drakkar.telemetry", *CONTRACTS)
+BASICS = (
+    *("drakkar.calls", "drakkar.clock", "drakkar.errors", "drakkar.masking", "drakkar.telemetry"),
+    *CONTRACTS,
+)
 COMPOSITION = (
     *("drakkar.worker", "drakkar.membership", "drakkar.leadership", "drakkar.caching", "drakkar.cache"),
     *("drakkar.fleet", "drakkar.leases", "drakkar.server", "drakkar.settings", "drakkar.supervisor", *BASICS),
@@ -22,7 +25,8 @@ COMPOSITION = (
 # known to the worker and the commands alone: every other part gets plain values.
 PLACES: dict[str, tuple[str, ...]] = {
     "drakkar": (),
-    "drakkar.errors": (),
+    "drakkar.masking": (),
+    "drakkar.errors": ("drakkar.masking",),
     "drakkar.clock": (),
     "drakkar.calls": ("drakkar.clock", "drakkar.errors"),
     **dict.fromkeys(CONTRACTS, ()),
@@ -44,7 +48,9 @@ PLACES: dict[str, tuple[str, ...]] = {
         ),
     ),
     "drakkar.testing": ("drakkar.fleet.none", "drakkar.leases.memory", *BASICS),
-    "drakkar.telemetry": ("drakkar.telemetry", "drakkar.fleet.liveness", "drakkar.fleet.provider"),
+    "drakkar.telemetry": (
+        *("drakkar.telemetry", "drakkar.masking", "drakkar.fleet.liveness", "drakkar.fleet.provider"),
+    ),
     "drakkar.settings": (
         "drakkar.settings",
         "drakkar.clock",
@@ -60,7 +66,7 @@ PLACES: dict[str, tuple[str, ...]] = {
             "drakkar.supervisor.history",
             "drakkar.cache.changes",
         ),
-        *("drakkar.clock", "drakkar.errors", "drakkar.telemetry"),
+        *("drakkar.clock", "drakkar.errors", "drakkar.masking", "drakkar.telemetry"),
     ),
     **dict.fromkeys(
         ("drakkar.worker", "drakkar.membership", "drakkar.leadership", "drakkar.caching"), COMPOSITION

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
-from drakkar.telemetry.logs import LOG_LEVELS, LogFormat, configure_logging, get_logger
+from drakkar.telemetry.logs import LOG_LEVELS, MAX_TEXT_CHARS, LogFormat, configure_logging, get_logger
 
 
 class Output:
@@ -265,6 +265,27 @@ def test_what_is_no_secret_is_not_masked(output: Output, text: str) -> None:
 
 
 # -- in a program that embeds a worker
+
+
+@pytest.mark.parametrize("fmt", ["json", "console"])
+def test_a_very_long_text_is_cut_without_showing_half_a_secret(output: Output, fmt: LogFormat) -> None:
+    text = (
+        "x" * (MAX_TEXT_CHARS - 20)
+        + " redis://me:hunter2"
+        + "hunter2" * 1000
+        + "@10.0.0.1 "
+        + "y" * 5_000_000
+    )
+    configure_logging("info", fmt)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        get_logger().exception("fleet_happened", value=text)
+        logging.getLogger("somebody").exception(text)
+    shown = output.getvalue()
+    assert "hunter" not in shown
+    assert len(shown) < 8 * MAX_TEXT_CHARS
+    assert f"(cut, of {len(text)} characters)" in shown
 
 
 def test_an_embedding_program_sees_text_event_and_fields(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,11 @@ they import nothing of ours; the worker turns those that concern the configurati
 
 from typing import Final
 
+from drakkar.masking import mask_text
+
 _DESCRIBED_CHARS: Final = 500
+_LOOKED_AT_CHARS: Final = 20_000
+"""More than is shown, so that a secret is not cut in its middle and taken for none."""
 
 
 class DrakkarError(Exception):
@@ -30,7 +34,7 @@ class LeaseLost(DrakkarError):  # noqa: N818  the state of affairs, as in asynci
 
 
 def describe(error: BaseException) -> str:
-    """One line for a person: the kind of error and its message, cut when it is long.
+    """One line for a person: the kind of error and its message, without secrets, cut when it is long.
 
     Works for an error whose `str` raises; of a group it names what is inside.
     """
@@ -38,7 +42,7 @@ def describe(error: BaseException) -> str:
         inner = "; ".join(describe(each) for each in error.exceptions[:3])
         return f"{type(error).__name__} of {len(error.exceptions)}: {inner}"[:_DESCRIBED_CHARS]
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(mask_text(str(error)[:_LOOKED_AT_CHARS]).split())
     except Exception:  # noqa: BLE001  an error that cannot be shown is still only an error
         text = ""
     return f"{type(error).__name__}: {text}"[:_DESCRIBED_CHARS] if text else type(error).__name__

@@ -6,10 +6,10 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from drakkar.masking import mask_text
 from drakkar.server.fleet_api import FleetView
 from drakkar.server.leases_api import LeasesView
 from drakkar.server.models import HistoryAnswer
-from drakkar.telemetry.logs import mask_text
 
 
 def history_router(view: FleetView, leases: LeasesView | None) -> APIRouter:

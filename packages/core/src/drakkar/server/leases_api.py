@@ -13,9 +13,9 @@ from drakkar.clock import Clock
 from drakkar.errors import describe
 from drakkar.fleet.identity import timestamp
 from drakkar.leases.backend import LeaseInfo
+from drakkar.masking import mask_text
 from drakkar.supervisor.history import HistoryEvent
 from drakkar.supervisor.surroundings import LaneReport
-from drakkar.telemetry.logs import mask_text
 
 LISTING_SECONDS: Final = 1.0
 """How old a listing may be that is given out again: requests do not add up to load on the store."""

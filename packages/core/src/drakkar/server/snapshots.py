@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from drakkar.clock import Clock
+from drakkar.masking import mask_text
 from drakkar.server.fleet_api import FleetView, Row, in_order, row_slices
 from drakkar.server.history_api import history_answer
 from drakkar.server.leases_api import LeaseListing, LeasesView, supervisor_answer
 from drakkar.server.messages import frame, in_slices, to_json
-from drakkar.telemetry.logs import mask_text
 
 LOOK_SECONDS: Final = 0.5
 """How often a change is looked for."""

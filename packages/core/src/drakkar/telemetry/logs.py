@@ -11,7 +11,6 @@ store's client library has written into its error message.
 import json
 import logging
 import math
-import re
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -19,17 +18,16 @@ from typing import Any, Final, Literal
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from drakkar.masking import mask_text
+
 LogFormat = Literal["auto", "console", "json"]
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
-_USER_INFO: Final = re.compile(r"(?<=://)\S*@")
-"""Greedy up to the last `@`: a password may hold characters that should have been encoded and were not."""
+MAX_TEXT_CHARS: Final = 20_000
+"""What is logged of one text. An error may hold megabytes, and its traceback holds them again."""
 
-_SECRET_PARAMETER: Final = re.compile(
-    r"((?:token|passw|passphrase|secret|credential|(?:api|private|access)_?-?key)[\w.-]*=)(?!\d+\b)[^\s&;,#]+",
-    re.IGNORECASE,
-)
-"""Spares numbers: a fencing token is none that opens anything."""
+_LOOKED_AT_CHARS: Final = 5 * MAX_TEXT_CHARS
+"""More than is logged, so that a secret is not cut in its middle and taken for none."""
 
 _MAX_DEPTH: Final = 8
 _COLORS: Final = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
@@ -61,17 +59,19 @@ def configure_logging(level: str, fmt: LogFormat = "auto") -> None:
     logging.getLogger("drakkar").setLevel(level.upper())
 
 
-def mask_text(text: str) -> str:
-    """`text`, with the user-info of every address and the value of every secret parameter replaced."""
-    return _SECRET_PARAMETER.sub(r"\g<1>***", _USER_INFO.sub("***@", text))
+def _shown(text: str) -> str:
+    """`text` without secrets, cut when it is very long."""
+    if len(text) <= MAX_TEXT_CHARS:
+        return mask_text(text)
+    return f"{mask_text(text[:_LOOKED_AT_CHARS])[:MAX_TEXT_CHARS]}... (cut, of {len(text)} characters)"
 
 
 def _plain(value: Any, depth_left: int = _MAX_DEPTH) -> Any:
-    """`value` as data that JSON has, with all texts masked."""
+    """`value` as data that JSON has, without secrets and very long texts."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return mask_text(value)
+        return _shown(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     if isinstance(value, int):
@@ -84,12 +84,12 @@ def _plain(value: Any, depth_left: int = _MAX_DEPTH) -> Any:
 
 
 def _key(key: Any) -> str:
-    return mask_text(key) if isinstance(key, str) else _repr(key)
+    return _shown(key) if isinstance(key, str) else _repr(key)
 
 
 def _repr(value: object) -> str:
     try:
-        return mask_text(repr(value))
+        return _shown(repr(value))
     except Exception:  # noqa: BLE001  what cannot be shown must not stop who tells of it
         return f"<{type(value).__name__}>"
 
@@ -111,9 +111,9 @@ class _Formatter(logging.Formatter):
         if record.name == "drakkar" and isinstance(fields, dict):
             head["event"] = str(getattr(record, "event", ""))
             return head | {f"{key}_" if key in head else key: value for key, value in fields.items()}
-        head |= {"event": mask_text(record.getMessage()), "logger": record.name}
+        head |= {"event": _shown(record.getMessage()), "logger": record.name}
         if record.exc_info:
-            head["exception"] = mask_text(self.formatException(record.exc_info))
+            head["exception"] = _shown(self.formatException(record.exc_info))
         return head
 
 
