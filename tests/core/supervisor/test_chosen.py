@@ -90,6 +90,23 @@ def test_workers_that_are_given_come_after_those_that_are_named() -> None:
     assert choose(["gc"], also=[given, gc]) == [gc, given]
 
 
+def test_one_that_is_given_twice_is_one() -> None:
+    given = JOB.worker("given")
+
+    assert choose([], also=[given, given]) == [given]
+
+
+def test_two_that_would_run_side_by_side_under_one_name_are_never_taken() -> None:
+    given = JOB.worker("given")
+    with pytest.raises(ConfigError, match="two background workers 'given'"):
+        check_together([given, given])
+
+
+def test_what_is_no_background_worker_is_a_mistake_that_is_named() -> None:
+    with pytest.raises(TypeError, match="a background worker or a fan-out is wanted, not str"):
+        choose([], also=["gc"])  # type: ignore[list-item]  # a mistake that is easily made
+
+
 def test_a_given_worker_with_the_name_of_another_is_an_error() -> None:
     register(JOB.worker("gc"))
     with pytest.raises(ConfigError, match="two background workers 'gc'"):

@@ -40,15 +40,19 @@ def known_names() -> list[str]:
 
 
 def choose(names: Iterable[str], also: Iterable[Supervised] = ()) -> list[Supervised]:
-    """Return the background workers of these names, each once, in this order, and then those of `also`.
+    """Return the background workers of these names, and then those of `also`, each once.
 
     Touches no store. Raises `ConfigError` for a name that does not exist or that two packages offer, for a
-    package that cannot be imported, for two of one name, and for a gate that is not among them.
+    package that cannot be imported, for two of one name, and for a gate that is not among them; `TypeError`
+    for what is no background worker.
     """
-    chosen = [_find(name) for name in dict.fromkeys(names)]
-    chosen += [worker for worker in also if not any(worker is other for other in chosen)]
-    check_together(chosen)
-    return chosen
+    chosen: dict[int, Supervised] = {}
+    for worker in (*(_find(name) for name in dict.fromkeys(names)), *also):
+        if not isinstance(worker, BackgroundWorker | FanOut | KeyedFanOut):
+            raise TypeError(f"a background worker or a fan-out is wanted, not {type(worker).__name__}")
+        chosen[id(worker)] = worker
+    check_together(chosen.values())
+    return [*chosen.values()]
 
 
 def check_together(workers: Iterable[Supervised]) -> None:
@@ -56,8 +60,9 @@ def check_together(workers: Iterable[Supervised]) -> None:
     of each keyed fan-out is among them."""
     by_name: dict[str, Supervised] = {}
     for worker in workers:
-        if by_name.setdefault(worker.name, worker) is not worker:
+        if worker.name in by_name:
             raise ConfigError(f"supervisor.workers: there are two background workers {worker.name!r}")
+        by_name[worker.name] = worker
     for worker in by_name.values():
         gate = worker.gate if isinstance(worker, KeyedFanOut) else None
         if gate is None:
