@@ -1,5 +1,7 @@
 """The options, and what is said about those that do not hold."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +34,16 @@ def test_a_relative_folder_stays_where_it_was_when_the_process_moves(
         ({}, "fleet.registry.filesystem.dir is empty: name a folder that every worker of the fleet sees"),
         ({"dir": ""}, "fleet.registry.filesystem.dir is empty"),
         ({"dir": "  "}, "fleet.registry.filesystem.dir is empty"),
-        ({"dir": None}, "fleet.registry.filesystem.dir must be a path, not NoneType"),
-        ({"dir": 7}, "fleet.registry.filesystem.dir must be a path, not int"),
-        ({"dir": b"/mnt"}, "fleet.registry.filesystem.dir must be a path, not bytes"),
+        ({"dir": None}, "fleet.registry.filesystem.dir must be a path, not nothing"),
+        ({"dir": 7}, "fleet.registry.filesystem.dir must be a path, not a number"),
+        ({"dir": ["/mnt"]}, "fleet.registry.filesystem.dir must be a path, not a list"),
+        ({"dir": {"a": 1}}, "fleet.registry.filesystem.dir must be a path, not a map"),
+        ({"dir": b"/mnt"}, "fleet.registry.filesystem.dir must be a path, not something else"),
         ({"dir": "/mnt\0x"}, "fleet.registry.filesystem.dir holds a character that no path can have"),
         ({"dir": "/mnt/\ud800"}, "fleet.registry.filesystem.dir holds a character that no path can have"),
-        ({"explicit": "yes"}, "fleet.registry.filesystem.explicit must be true or false, not str"),
-        ({"explicit": 1}, "fleet.registry.filesystem.explicit must be true or false, not int"),
+        ({"explicit": "yes"}, "fleet.registry.filesystem.explicit must be true or false, not text"),
+        ({"explicit": 1}, "fleet.registry.filesystem.explicit must be true or false, not a number"),
         ({"folder": "/mnt"}, "fleet.registry.filesystem has no option 'folder', there is dir,"),
-        ({"expliict": True}, "fleet.registry.filesystem has no option 'expliict', did you mean explicit?"),
         ({"prune_seconds": 1}, "has no option 'prune_seconds', did you mean prune_after_seconds?"),
         ({"a\nb": 1}, r"fleet.registry.filesystem has no option 'a\nb', there is"),
         ({7: 1}, "fleet.registry.filesystem has no option '7', there is"),
@@ -54,9 +57,30 @@ def test_it_names_the_option_that_does_not_hold(options: dict[str, Any], told: s
     assert str(refused.value).isprintable()
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), -float("inf"), True, "60", [60]])
-def test_it_refuses_an_age_that_is_no_number_of_seconds(seconds: Any) -> None:
-    with pytest.raises(ValueError, match=r"prune_after_seconds must be a number of seconds above 0"):
+@pytest.mark.parametrize("key", ["folder", "expliict"])
+@pytest.mark.parametrize("make", [make_registry, make_registry.lease_backend])
+def test_what_the_worker_sets_itself_is_not_offered_to_people(make: Callable[..., object], key: str) -> None:
+    with pytest.raises(ValueError, match=f"has no option '{key}', there is dir, prune_after_seconds$"):
+        make({"dir": "/mnt/fleet", key: True})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0"),
+        (-1, "-1"),
+        (-(10**400), "-1e+11"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (-float("inf"), "-1e+11"),
+        (True, "true or false"),
+        ("60", "text"),
+        ([60], "a list"),
+    ],
+)
+def test_it_refuses_an_age_that_is_no_number_of_seconds(seconds: Any, shown: str) -> None:
+    told = f"prune_after_seconds must be a number of seconds above 0, not {re.escape(shown)}$"
+    with pytest.raises(ValueError, match=told):
         read_settings({"dir": "/mnt/fleet", "prune_after_seconds": seconds})
 
 

@@ -243,7 +243,7 @@ def test_the_factory_makes_a_backend_from_the_options_of_the_registry(tmp_path: 
         ({"dir": "/mnt", "local": "yes"}, "fleet.registry.filesystem.local must be true or false"),
         ({"dir": "/mnt", "boot_id": ""}, "fleet.registry.filesystem.boot_id must be a text"),
         ({"dir": "/mnt", "boot_id": 7}, "fleet.registry.filesystem.boot_id must be a text"),
-        ({"dir": "/mnt", "locale": True}, "has no option 'locale', did you mean local?"),
+        ({"dir": "/mnt", "locale": True}, "has no option 'locale', there is dir, prune_after_seconds"),
         ({"dir": "/mnt", "explicit": 1}, "fleet.registry.filesystem.explicit must be true or false"),
     ],
 )

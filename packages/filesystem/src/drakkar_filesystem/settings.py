@@ -28,6 +28,8 @@ class FilesystemSettings:
 
 
 _KNOWN: Final = tuple(FilesystemSettings.__dataclass_fields__)
+_FOR_PEOPLE: Final = ("dir", "prune_after_seconds")
+"""The others are not for a settings file: the worker sets them itself, or a test does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,14 @@ def read_lease_settings(options: Mapping[str, Any]) -> LeaseSettings:
 def _refuse_unknown(options: Mapping[str, Any], known: Sequence[str]) -> None:
     for key in options:
         if key not in known:
-            nearest = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"there is {', '.join(known)}"
+            nearest = difflib.get_close_matches(str(key), _FOR_PEOPLE, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"there is {', '.join(_FOR_PEOPLE)}"
             raise ValueError(f"{_SECTION} has no option {str(key)!r}, {hint}")
 
 
 def _folder(value: object) -> Path:
     if not isinstance(value, str | os.PathLike):
-        raise ValueError(f"{DIR_KEY} must be a path, not {type(value).__name__}")
+        raise ValueError(f"{DIR_KEY} must be a path, not {_kind(value)}")
     text = os.fspath(value)
     if not isinstance(text, str):
         raise ValueError(f"{DIR_KEY} must be a path in text, not in bytes")
@@ -104,7 +106,7 @@ def _folder(value: object) -> Path:
 
 def _flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{_SECTION}.{name} must be true or false, not {type(value).__name__}")
+        raise ValueError(f"{_SECTION}.{name} must be true or false, not {_kind(value)}")
     return value
 
 
@@ -112,7 +114,15 @@ def _seconds(value: object) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        # Of text, which may be a secret, only that it is text.
-        shown = f"{value:g}" if isinstance(value, int | float) else type(value).__name__
+        shown = _kind(value)  # of text, which may be a secret, only that it is text
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            shown = f"{max(value, -_FOREVER):g}"
         raise ValueError(f"{_SECTION}.prune_after_seconds must be a number of seconds above 0, not {shown}")
     return float(min(value, _FOREVER))
+
+
+def _kind(value: object) -> str:
+    """What it is, in the words of a settings file."""
+    kinds = {bool: "true or false", int: "a number", float: "a number", str: "text", dict: "a map"}
+    kinds |= {list: "a list", tuple: "a list", type(None): "nothing"}
+    return kinds.get(type(value), "something else")
