@@ -40,7 +40,7 @@ class Cardbox:
 
     async def start(self, ctx):
         if self._options.get("thread"):
-            threading.Thread(target=threading.Event().wait).start()
+            threading.Thread(target=threading.Event().wait, name="endless").start()
         await self._at("start")
         self._prune_after_seconds = ctx.prune_after_seconds
 

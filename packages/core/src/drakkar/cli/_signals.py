@@ -72,7 +72,10 @@ def _ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
 
 def _end_within(seconds: float, status: int) -> None:
     def give_up() -> None:
-        print("drakkar: something did not end in time; leaving without it", file=sys.stderr)  # noqa: T201
+        others = {*threading.enumerate()} - {threading.main_thread(), timer}
+        left = sorted(thread.name for thread in others if not thread.daemon)
+        what = f"something (threads that are left: {', '.join(left)})" if left else "something"
+        print(f"drakkar: {what} did not end in time; leaving without it", file=sys.stderr)  # noqa: T201
         os._exit(status)
 
     timer = threading.Timer(seconds, give_up)
