@@ -373,6 +373,34 @@ def test_every_known_key_is_the_nearest_to_itself_misspelt(refusal: Callable[...
         assert f"did you mean {key}?" in message, message
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "nested"),
+    [
+        ("ui.port: 80", "ui.port", "ui:, below it port:"),
+        ("fleet.registry: {}", "fleet.registry", "fleet:, below it registry:"),
+        (
+            "fleet: {registry.provider: none}",
+            "fleet.registry.provider",
+            "fleet:, below it registry:, below it provider:",
+        ),
+        (
+            "fleet.registry: {redis.url: hidden}",
+            "fleet.registry",
+            "fleet:, below it registry:",
+        ),
+        (
+            "fleet: {registry: {redis.url: hidden}}",
+            "fleet.registry.redis.url",
+            "fleet:, below it registry:, below it redis:, below it url:",
+        ),
+    ],
+)
+def test_a_key_with_dots_is_told_that_keys_are_nested(
+    text: str, key: str, nested: str, refusal: Callable[..., str]
+) -> None:
+    assert refusal(text).endswith(f"line 1: unknown key {key}; keys are nested: write {nested}")
+
+
 def test_an_override_is_told_as_one(refusal: Callable[..., str]) -> None:
     assert refusal(overrides={"ui.port": "x"}).startswith("overrides: ui.port must be a whole number")
 

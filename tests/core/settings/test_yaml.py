@@ -128,6 +128,17 @@ def test_a_file_that_is_not_yaml_is_told_what_is_wrong(
     assert f"not YAML: {problem}; correct the file" in refusal(text)
 
 
+@pytest.mark.parametrize("text", ["ui:\n\tport: 1", "ui:\n  port: 1\n\thost: hidden", "ui: {\n\tport: 1}"])
+def test_a_tab_is_told(text: str, refusal: Callable[..., str]) -> None:
+    line = text.partition("\t")[0].count("\n") + 1
+    assert refusal(text).endswith(f"drakkar.yaml, line {line}: holds a tab; use spaces")
+
+
+def test_a_second_document_is_told(refusal: Callable[..., str]) -> None:
+    message = refusal("ui: {port: 1}\n---\nui: {port: 2}\n")
+    assert message.endswith("drakkar.yaml, line 2: holds two documents (---); keep one")
+
+
 @pytest.mark.parametrize(
     "text", ["\x00", "a: \x01", "a: \x7f", 'a: "\\UFFFFFFFF"', "[" * 100_000, "{" * 9999, "- " * 9999]
 )

@@ -25,6 +25,12 @@ _ODD_NUMBER: Final = re.compile(r"[-+]?0[0-9xXbBoO_].*|\+.*|.*[_:].*", re.DOTALL
 
 _QUOTED: Final = re.compile(r"""(['"])(?!<)..+\1""", re.DOTALL)
 
+_REWORDED: Final = {
+    "found character '\\t' that cannot start any token": "holds a tab; use spaces",
+    "but found another document": "holds two documents (---); keep one",
+}
+"""Mistakes that the library tells in words of its own, by these words."""
+
 
 def read_yaml(file: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     """Return the map that `file` holds, and the line of each of its keys, those of maps in maps included.
@@ -47,7 +53,8 @@ def read_yaml(file: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{name}{where}: not YAML: {_problem(error)}; correct the file") from None
+        problem = _REWORDED.get(error.problem or "") or f"not YAML: {_problem(error)}; correct the file"
+        raise ConfigError(f"{name}{where}: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{name}: not YAML: nested too deeply; correct the file") from None
     except (yaml.YAMLError, ValueError, OverflowError):  # control characters; an escape beyond Unicode

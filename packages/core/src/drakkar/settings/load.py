@@ -26,7 +26,7 @@ from drakkar.settings._environment import (
     settings_in,
     variable,
 )
-from drakkar.settings._keys import folder_keys, keys_in, known_keys
+from drakkar.settings._keys import folder_keys, keys_in, kind_of, known_keys
 from drakkar.settings._origins import Origins
 from drakkar.settings._yaml import read_yaml
 from drakkar.settings.mask import mask_text
@@ -151,6 +151,10 @@ class _Draft:
     def _hint(path: KeyPath, origin: str) -> str:
         key = dotted(path)
         near = nearest(key, [known for known in known_keys() if not key.startswith(f"{known}.")])
+        parts = tuple(key.split("."))
+        dots_inside = any("." in str(part) for part in path)  # as in a file with `ui.port: 80`
+        if dots_inside and (near == key or kind_of(parts) == "option"):
+            return f"keys are nested: write {', below it '.join(f'{part}:' for part in parts)}"
         if near is None:
             there = ", ".join(keys_in(path[:-1]))
             return f"known keys are {there}" if there else "remove it"
