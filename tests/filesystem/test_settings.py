@@ -69,7 +69,7 @@ def test_what_the_worker_sets_itself_is_not_offered_to_people(make: Callable[...
     [
         (0, "0"),
         (-1, "-1"),
-        (-(10**400), "-1e+11"),
+        pytest.param(-(10**400), "-1e+11", id="huge"),
         (float("nan"), "nan"),
         (float("inf"), "inf"),
         (-float("inf"), "-1e+11"),

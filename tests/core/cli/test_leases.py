@@ -66,7 +66,12 @@ def test_a_refused_step_down_says_that_its_list_was_old(drakkar: Drakkar) -> Non
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("gc", "did you mean gc-leader?"), ("inventry-leader", "did you mean inventory-leader?")],
+    [
+        ("gc", "did you mean gc-leader?"),
+        ("inventry", "did you mean inventory-leader?"),
+        ("inventry-leader", "did you mean inventory-leader?"),
+        ("inventory-laeder", "did you mean inventory-leader?"),
+    ],
 )
 def test_a_name_that_is_nearly_one_comes_with_the_one_that_is_meant(
     name: str, hint: str, drakkar: Drakkar
@@ -77,11 +82,14 @@ def test_a_name_that_is_nearly_one_comes_with_the_one_that_is_meant(
     assert (ended.status, ended.error) == (1, f"nobody holds a lease {name!r}; {hint}")
 
 
-def test_a_name_that_is_like_none_comes_with_where_the_names_are(drakkar: Drakkar) -> None:
-    with serving(telling(LEASES)) as server:
-        ended = drakkar("leases", "step-down", "qqq", "--url", server.url)
+@pytest.mark.parametrize("name", ["qqq", "never-leader", "never-leader-0", ""])
+def test_a_name_that_is_like_none_comes_with_where_the_names_are(name: str, drakkar: Drakkar) -> None:
+    """That `-leader` is in both makes no two names alike."""
+    leases = [{"name": name, "worker": "worker-1"} for name in ("forker-leader", "forker-leader-0")]
+    with serving(telling([*LEASES, *leases])) as server:
+        ended = drakkar("leases", "step-down", name, "--url", server.url)
 
-    assert (ended.status, ended.error) == (1, "nobody holds a lease 'qqq'; see drakkar leases")
+    assert (ended.status, ended.error) == (1, f"nobody holds a lease {name!r}; see drakkar leases")
 
 
 def test_who_is_asked_to_step_down_and_how_long_it_may_take_is_told(drakkar: Drakkar) -> None:

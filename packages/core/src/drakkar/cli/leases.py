@@ -101,11 +101,8 @@ async def _ask_holder(settings: Settings, url: str, name: str) -> tuple[str, Ans
         held = {row.get("name"): row.get("worker") for row in leases.data["leases"]}
         holder = held.get(name)
         if holder is None:
-            names = [str(other) for other in held]
-            near = [other for other in names if other.startswith(name)] or difflib.get_close_matches(
-                name, names
-            )
-            hint = f"did you mean {one_line(near[0])}?" if near else "see drakkar leases"
+            near = _nearest(name, [str(other) for other in held])
+            hint = "see drakkar leases" if near is None else f"did you mean {one_line(near)}?"
             why = f" ({why})" if (why := _why_old(leases)) else ""
             raise DrakkarError(f"nobody holds a lease {one_line(name)!r}; {hint}{why}")
         rows = (await ask_workers(client)).data
@@ -126,6 +123,16 @@ async def _ask_holder(settings: Settings, url: str, name: str) -> tuple[str, Ans
             raise UnavailableError(f"{error} ({why})") from error
         raise
     return str(holder), answer
+
+
+def _nearest(name: str, others: Sequence[str]) -> str | None:
+    """Which one may be meant by `name`. All of them have `-leader` in common, which makes no two alike."""
+    for other in others:
+        if name and other.startswith(name):
+            return other
+    bare = {other.replace("-leader", "", 1): other for other in others}
+    near = difflib.get_close_matches(name.replace("-leader", "", 1), bare, n=1, cutoff=0.7)
+    return bare[near[0]] if near else None
 
 
 SUBJECT: Final = _watching.Subject(ask_leases, _COLUMNS, _rows, _why_old)
