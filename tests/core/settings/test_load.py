@@ -189,7 +189,7 @@ def test_a_text_that_is_no_flag_is_refused(text: str, refusal: Callable[..., str
     )
 
 
-@pytest.mark.parametrize(("text", "value"), [("7", 7), ("0.5", 0.5), ("1e1", 10), ("+2", 2), ("2.", 2)])
+@pytest.mark.parametrize(("text", "value"), [("7", 7), ("0.5", 0.5), ("1e1", 10), ("2.", 2)])
 def test_a_number_may_be_written_in_several_ways(
     text: str, value: float, load: Callable[..., Settings]
 ) -> None:
@@ -197,7 +197,7 @@ def test_a_number_may_be_written_in_several_ways(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ten", " 1", "1_0", "0x10", "inf", "nan", "1e999", "-1", "0", "null", "٣", "9" * 5000, "1,5"]
+    "text", ["", "ten", "0x10", "inf", "nan", "1e999", "-1", "0", "null", "9" * 5000, "1,5"]
 )
 def test_a_text_that_is_no_number_of_seconds_is_refused(text: str, refusal: Callable[..., str]) -> None:
     assert f"{REGISTRY}TIMEOUT_SECONDS: fleet.registry.timeout_seconds must be" in refusal(
@@ -213,6 +213,49 @@ def test_a_port_may_be_a_number_or_null(text: str, value: int | None, load: Call
 @pytest.mark.parametrize("text", ["", "80.0", "http", "-1", "65536", "true"])
 def test_a_text_that_is_no_port_is_refused(text: str, refusal: Callable[..., str]) -> None:
     assert refusal(environ={"DK_UI__PORT": text}).startswith("DK_UI__PORT: ui.port must be a whole number")
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("0123", "123"), ("+5", "5"), ("-010", "-10"), ("1_000", "1000"), (" 7", "7"), ("٣", "3")],
+)
+def test_a_number_is_as_it_looks_wherever_it_comes_from(
+    text: str, plain: str, refusal: Callable[..., str]
+) -> None:
+    for key in ("ui.port", "cache.max_memory_entries", "fleet.registry.heartbeat_seconds"):
+        told = f"{key} is not a number as it stands; write {plain}"
+        *sections, last = key.split(".")
+        start, end = "".join(f"{section}: {{" for section in sections), "}" * len(sections)
+        value = text if text.strip() == text else f"'{text}'"
+
+        assert refusal(environ={f"DK_{key.replace('.', '__').upper()}": text}).endswith(told)
+        assert refusal(overrides={key: text}).endswith(told)
+        assert refusal(f"{start}{last}: {value}{end}").endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"), [("1e3", "1000"), ("1e-3", "0.001"), ("1.5e1", "15"), ("+.5", "0.5")]
+)
+def test_a_number_that_yaml_takes_for_text_is_told_how_to_write_it(
+    text: str, plain: str, refusal: Callable[..., str]
+) -> None:
+    message = refusal(f"fleet: {{registry: {{timeout_seconds: {text}}}}}")
+    assert message.endswith(f"fleet.registry.timeout_seconds is not a number as it stands; write {plain}")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("'80'", ", not text; write it without quotes"), ("12:30", ", not text"), ("1" * 41, ""), ("8.5", "")],
+)
+def test_what_is_no_whole_number_is_told_what_it_is(
+    text: str, hint: str, refusal: Callable[..., str]
+) -> None:
+    assert refusal(f"ui: {{port: {text}}}").endswith(f"must be a whole number from 0 to 65535{hint}")
+
+
+def test_a_number_of_seconds_in_quotes_is_told_to_be_text(refusal: Callable[..., str]) -> None:
+    message = refusal("fleet: {registry: {timeout_seconds: '5'}}")
+    assert message.endswith("must be a number of seconds, not text; write it without quotes")
 
 
 @pytest.mark.parametrize("text", ["7", "true", "null", "[]", "{}", '"quoted"'])
@@ -496,16 +539,6 @@ def test_no_cause_of_an_error_repeats_a_secret(text: str, settings_file: Path) -
         load_settings(settings_file, environ={})
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
-
-
-@pytest.mark.parametrize("written", ["1e-1", "'15'", "1.0e1"])
-def test_a_number_of_seconds_that_yaml_takes_for_text_comes_with_how_to_write_it(
-    written: str, refusal: Callable[..., str]
-) -> None:
-    message = refusal(f"fleet: {{registry: {{refresh_seconds: {written}}}}}")
-
-    assert "refresh_seconds must be a number of seconds, not text; write it without quotes" in message
-    assert "1.0e-3" in message
 
 
 @pytest.mark.parametrize("key", ["ui.port", "fleet.registry.refresh_seconds", "cache.max_memory_entries"])

@@ -21,7 +21,9 @@ WORKERS_VARIABLE: Final = "DK_WORKERS"
 
 WORKERS_KEY: Final = "supervisor.workers"
 
-_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,4})?")
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,4})?")
+"""As in a file: no `0123`, which may be read as 83, and no `+5`."""
+
 _WORDS: Final = {
     "true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False,
 }  # fmt: skip
@@ -86,7 +88,7 @@ def _number(text: str) -> int | float | str | None:
         return None
     if not _NUMBER.fullmatch(text):
         return text
-    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def _option(text: str) -> Any:

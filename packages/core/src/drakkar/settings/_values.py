@@ -2,13 +2,14 @@
 
 Each kind refuses what it is not, and converts nothing: a number in quotes is text, `true` is no number.
 Text that comes from the environment is converted before, by `drakkar.settings._environment`, where the kind
-is known. Messages go on from the key, "must be ...", and never repeat the value, which may be a secret.
+is known. Messages go on from the key, "must be ...", and never repeat the value, which may be a secret, except where it is a number that is wanted.
 """
 
 import ipaddress
 import math
 import socket
 import unicodedata
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -86,8 +87,7 @@ def _flag(value: object) -> bool:
 
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = "; write it without quotes, a power of ten as 1.0e-3" if _reads_as_number(value) else ""
-        raise ValueError(f"must be a number of seconds, not {kind(value)}{hint}")
+        raise _no_number(value, "must be a number of seconds")
     try:
         seconds = float(value)
     except OverflowError:
@@ -97,41 +97,49 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-def _reads_as_number(value: object) -> bool:
-    """Whether `value` is text that a person may take for a number: YAML 1.1 has none without a dot before the
-    power, nor without a sign in it."""
+def _no_number(value: object, wanted: str) -> ValueError:
+    """The error for a `value` that is not what is `wanted`. Text that a person may take for a number, such as
+    `+5`, `0123` and `1e3`, is told how to write it."""
+    plain = _as_number(value)
+    if plain is not None and plain != value:
+        return ValueError(f"is not a number as it stands; write {plain}")
+    if isinstance(value, float):
+        return ValueError(wanted)
+    return ValueError(f"{wanted}, not {kind(value)}{'' if plain is None else '; write it without quotes'}")
+
+
+def _as_number(value: object) -> str | None:
+    """The number that the text `value` stands for, in plain digits."""
     try:
-        return isinstance(value, str) and math.isfinite(float(value))
-    except ValueError:
-        return False
+        number = Decimal(value if isinstance(value, str) and len(value) <= 40 else "NaN")
+    except InvalidOperation:
+        return None
+    return f"{number:f}" if number.is_finite() and abs(number.adjusted()) <= 20 else None
 
 
 def _optional_seconds(value: object) -> float | None:
     return None if value is None else _seconds(value)
 
 
-def _count(value: object) -> int:
+def _whole(value: object, least: int, most: int) -> int:
+    wanted = f"must be a whole number from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"must be a whole number of at least 1, not {kind(value)}")
-    if not 1 <= value <= MAX_COUNT:
-        raise ValueError(f"must be a whole number from 1 to {MAX_COUNT}")
+        raise _no_number(value, wanted)
+    if not least <= value <= most:
+        raise ValueError(wanted)
     return value
+
+
+def _count(value: object) -> int:
+    return _whole(value, 1, MAX_COUNT)
 
 
 def _page_size(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PAGE_SIZE:
-        raise ValueError(f"must be a whole number from 1 to {MAX_PAGE_SIZE}")
-    return value
+    return _whole(value, 1, MAX_PAGE_SIZE)
 
 
 def _port(value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"must be a whole number from 0 to 65535, not {kind(value)}")
-    if not 0 <= value <= 65535:
-        raise ValueError("must be a whole number from 0 to 65535")
-    return value
+    return None if value is None else _whole(value, 0, 65535)
 
 
 def _host(value: object) -> str:
