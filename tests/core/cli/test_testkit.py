@@ -91,7 +91,51 @@ def test_options_that_the_provider_refuses_are_one_line(drakkar: Drakkar) -> Non
         ended = drakkar("testkit", "cardbox", *given)
 
         assert (ended.status, ended.out) == (2, "")
-        assert ended.error == "--options: cardbox refuses them: dir is missing; name a folder"
+        assert ended.error == "--options: cardbox: dir is missing; name a folder"
+
+
+HASTY = """
+def make(options):
+    {factory}
+
+
+make.lease_backend = make
+"""
+HASTY_STORE = """
+from cardbox.testing import Store as Cards
+
+
+class Store(Cards):
+    def __init__(self, options, prune_after_seconds=600):
+        self._file = options["file"]
+
+    make_lease_backend = Cards.make_provider
+"""
+
+
+@pytest.mark.parametrize("kit", ["cards", "leases"])
+@pytest.mark.parametrize(
+    ("factory", "told"),
+    [
+        ("raise ValueError('file is missing')", "--options: hasty: file is missing"),
+        ("return options['file']", "--options: hasty cannot be made: KeyError: 'file'"),
+        ("return 7", "--options: hasty: its factory made a int, which lacks start"),
+        (
+            "from cardbox import Cardbox; return Cardbox(dict(dir='x'))",
+            "--options: hasty.testing.Store fails with them: KeyError: 'file'",
+        ),
+    ],
+)
+def test_the_factory_is_asked_before_any_check_is_run(
+    factory: str, told: str, kit: str, drakkar: Drakkar
+) -> None:
+    """Its reason is the better one: a store takes options that hold."""
+    modules = {"hasty/__init__.py": HASTY.format(factory=factory), "hasty/testing.py": HASTY_STORE}
+    drakkar.install("hasty", {"hasty": "hasty:make"}, modules)
+
+    ended = drakkar("testkit", "hasty", "--only", kit)
+
+    assert (ended.status, ended.out, ended.error) == (2, "", told)
 
 
 FAILING = """

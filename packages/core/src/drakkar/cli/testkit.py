@@ -17,7 +17,7 @@ from drakkar.cli._output import print_json
 from drakkar.cli._signals import run_until_signal, unless
 from drakkar.errors import ConfigError, DrakkarError, UnavailableError, describe
 from drakkar.fleet import testkit as cards
-from drakkar.fleet.plugins import load_provider
+from drakkar.fleet.plugins import load_provider, make_product
 from drakkar.fleet.provider import ProviderConfigError, RegistryProvider
 from drakkar.leases import testkit as leases
 from drakkar.leases.backend import LeaseBackend
@@ -104,14 +104,17 @@ def _check(name: str, options: Mapping[str, Any], only: str | None, as_json: boo
     except (ImportError, AttributeError) as error:
         needs = f"its package needs a module {module} with a class Store"
         raise ConfigError(f"{name} cannot be checked: {needs} ({one_line(str(error), 500)})") from error
-    has_leases = callable(getattr(factory, "lease_backend", None))
+    lease_backend: Any = getattr(factory, "lease_backend", None)
+    has_leases = callable(lease_backend)
     if has_leases and only != "cards" and not hasattr(make_store, "make_lease_backend"):
         raise ConfigError(
             f"{name} has leases, but {module}.Store has no make_lease_backend; --only cards leaves them out"
         )
     if only == "leases" and not has_leases:
         raise ConfigError(f"{name} has no leases")
-    _make_once(name, make_store, options, only)
+    # The factory first: whatever it refuses, it tells better than a store that takes options that hold.
+    make_product(lease_backend if only == "leases" else factory, options, f"--options: {name}", ("start",))
+    _make_once(f"{module}.Store", make_store, options, only)
     checks: list[_Check] = []
     if only != "leases":
         checks += _card_checks(name, publishes=getattr(make_store, "publishes", True))
@@ -121,15 +124,16 @@ def _check(name: str, options: Mapping[str, Any], only: str | None, as_json: boo
     return run_until_signal(lambda stopping: _run_all(checks, make_store, options, as_json, stopping))
 
 
-def _make_once(name: str, make_store: _MakeStore, options: Mapping[str, Any], only: str | None) -> None:
-    """Raises `ConfigError` for options that are refused: one line, not one for each check."""
+def _make_once(label: str, make_store: _MakeStore, options: Mapping[str, Any], only: str | None) -> None:
+    """Raises `ConfigError` when a store of options that hold cannot be made: one line, not one for each
+    check. That it cannot be reached is for the first check to find."""
     try:
         store = make_store(options, prune_after_seconds=_PRUNE_AFTER_SECONDS)
         store.make_lease_backend() if only == "leases" else store.make_provider()
-    except ValueError as error:
-        raise ConfigError(f"--options: {name} refuses them: {_text_of(error)}") from error
-    except Exception:  # noqa: BLE001  each check fails with the reason
+    except OSError:
         return
+    except Exception as error:
+        raise ConfigError(f"--options: {label} fails with them: {describe(error)}") from error
 
 
 def _text_of(error: Exception) -> str:
