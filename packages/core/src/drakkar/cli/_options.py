@@ -17,7 +17,7 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
         "-c",
         "--config",
         metavar="FILE",
-        type=Path,
+        type=_file,
         help="settings file (default: the one that DK_CONFIG names, else ./drakkar.yaml if there is one)",
     )
     parser.add_argument(
@@ -48,6 +48,12 @@ def settings_from(arguments: argparse.Namespace, **flags: str | None) -> Setting
     overrides |= {key.replace("__", "."): text for key, text in flags.items() if text is not None}
     file = _settings_file(arguments.config)
     return load_settings(file, overrides=overrides, overrides_from="command line")
+
+
+def _file(name: str) -> Path:
+    if not name:
+        raise argparse.ArgumentTypeError("names no file")
+    return Path(name)
 
 
 def _settings_file(given: Path | None) -> Path | None:
