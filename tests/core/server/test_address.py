@@ -4,7 +4,7 @@ import errno
 import socket
 
 import pytest
-from drakkar.errors import ConfigError
+from drakkar.errors import ConfigError, UnavailableError
 from drakkar.server.address import listen, origin_of
 
 
@@ -19,8 +19,17 @@ def test_an_address_of_another_host_is_named_without_a_port(host: str, port: int
 
 
 def test_a_name_that_nobody_knows_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^ui\.host: cannot listen on worker-1\.invalid: .+; set it to"):
-        listen("worker-1.invalid", None)
+    with pytest.raises(
+        ConfigError, match=r"^ui\.host: cannot listen on worker-1\.invalid: [^()]+; set it to"
+    ):
+        listen("worker-1.invalid", 8271)
+
+
+def test_a_port_that_is_taken_is_a_state_of_the_host() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(UnavailableError, match=rf"^ui\.port: 127\.0\.0\.1:{port} is in use; "):
+            listen("127.0.0.1", port)
 
 
 def test_a_port_that_is_not_for_this_user_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

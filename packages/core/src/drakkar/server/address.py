@@ -37,7 +37,8 @@ def listen(host: str, port: int | None) -> socket.socket:
     if error is None or _taken(error):
         raise UnavailableError(f"ui.port: {where} is in use; end what listens there, or choose another port")
     number = error.errno or 0  # by which the reason is told: the text of the error has an address of its own
-    reason = os.strerror(number) if number > 0 else error.strerror
+    # Of a name that is not found the text is all there is, with the address behind it.
+    reason = os.strerror(number) if number > 0 else (error.strerror or "").partition(" (while ")[0]
     if number == errno.EACCES:
         raise ConfigError(f"ui.port: cannot listen on {where}: {reason}; choose a port from 1024 on")
     raise ConfigError(f"ui.host: cannot listen on {host}: {reason}; set it to an address of this host")
