@@ -376,9 +376,11 @@ async def test_a_configuration_that_the_provider_refuses_at_start_leaves_nothing
 ) -> None:
     port = free_port()
     script.on["start"] = fails(ProviderConfigError("fleet.registry.scripted.script: cannot be used"))
+    log = RecordingLogger()
     with pytest.raises(ConfigError, match=r"^fleet\.registry\.scripted\.script: cannot be used$"):
-        await make_worker(ui__port=str(port)).start()
+        await make_worker(log=log, ui__port=str(port)).start()
     assert is_free(port)
+    assert log.named("fleet_url_is_loopback") == []  # the error alone
     assert script.calls == ["start", "stop"]
 
 

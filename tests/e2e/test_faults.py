@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 from support.mounts import passthrough, tmpfs, unmount
 from support.processes import (
@@ -21,6 +22,7 @@ from support.processes import (
     until_all_see,
     wait_for,
 )
+from support.servers import free_ports
 
 SLACK_SECONDS = 4.0
 """What a busy machine may add to a period."""
@@ -387,12 +389,19 @@ def test_a_signal_while_the_start_waits_for_a_hanging_folder_ends_it(
     with passthrough(fleet.home.parent / "server", fleet.home.parent / "mount") as mount:
         mount.hang()
         settings = {"fleet.registry.filesystem.dir": mount.path, "fleet.registry.timeout_seconds": 60}
-        worker = fleet.launch("worker-1", settings | {"ui.port": 0})
-        wait_for(
-            lambda: "fleet_url_is_loopback" in worker.log.read_text()
-        )  # right before the provider starts
+        [port] = free_ports(1)
+        worker = fleet.launch("worker-1", settings | {"ui.port": port})
+        worker.url = f"http://127.0.0.1:{port}/"
+        wait_for(partial(answers, worker))  # from right before the provider starts
         assert worker.stop(number, limit_seconds=30) == 0
         mount.work()
+
+
+def answers(worker: WorkerProcess) -> bool:
+    try:
+        return worker.get("healthz").is_success
+    except httpx.TransportError:
+        return False
 
 
 def test_an_hour_between_the_clocks_of_file_server_and_worker_changes_nothing(fleet: Fleet) -> None:

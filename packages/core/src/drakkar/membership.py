@@ -48,14 +48,7 @@ def make_registry(
     metrics: CollectorRegistry,
     on_refresh: Callable[[], None],
 ) -> RegistryService:
-    """The service over `provider`, not started. Warns of an address that peers elsewhere cannot reach."""
-    host = urlsplit(identity.url).hostname or ""
-    if not settings.ui.public_url and is_loopback(host) and spans_hosts(settings):
-        logger.warning(
-            "fleet_url_is_loopback",
-            url=identity.url,
-            hint="peers on other hosts cannot reach this address: set ui.host or ui.public_url",
-        )
+    """The service over `provider`, not started."""
     registry = settings.fleet.registry
     ctx = RegistryContext(
         worker=identity.worker,
@@ -85,3 +78,14 @@ def make_registry(
         metrics=RegistryMetrics(metrics),
         on_refresh=on_refresh,
     )
+
+
+def warn_of_loopback(settings: Settings, identity: WorkerIdentity, logger: EventLogger) -> None:
+    """Warn of an address that peers elsewhere cannot reach."""
+    host = urlsplit(identity.url).hostname or ""
+    if not settings.ui.public_url and is_loopback(host) and spans_hosts(settings):
+        logger.warning(
+            "fleet_url_is_loopback",
+            url=identity.url,
+            hint="peers on other hosts cannot reach this address: set ui.host or ui.public_url",
+        )

@@ -29,7 +29,7 @@ from drakkar.fleet.provider import EventLogger, RegistryProvider
 from drakkar.fleet.service import Peer, RegistryHealth, RegistryService
 from drakkar.leadership import Leadership, choose_leases
 from drakkar.leases.backend import LeaseBackend
-from drakkar.membership import choose_provider, make_registry
+from drakkar.membership import choose_provider, make_registry, warn_of_loopback
 from drakkar.server.address import host_names, listen, origin_of, reachable_host, url_of
 from drakkar.server.app import make_app
 from drakkar.server.fleet_api import Row, ServedIdentity, worker_rows
@@ -125,8 +125,8 @@ class Worker:
         """Return when the server listens, the registry has started and the state is `running`.
 
         Waits for the store at most `fleet.registry.timeout_seconds`. Raises `ConfigError` when the
-        configuration cannot work, `RuntimeError` when `stop` is called meanwhile. An error or a cancellation
-        undoes what was done so far.
+        configuration cannot work, `UnavailableError` when the port is taken, `RuntimeError` when `stop` is
+        called meanwhile. An error or a cancellation undoes what was done so far.
         """
         if self._starting is not None or self._stopping is not None:
             raise RuntimeError("a worker is started once; make a new one")
@@ -297,6 +297,7 @@ class Worker:
             )
             self._show_features()  # so that the first card has them
             await self._registry.start()
+            warn_of_loopback(settings, identity, self._logger)  # now that the provider has not refused
             if caching is not None:
                 caching.start_exchange()
         if leadership is not None:
