@@ -2,8 +2,8 @@
 
 Each kind refuses what it is not, and converts nothing: a number in quotes is text, `true` is no number.
 Text that comes from the environment is converted before, by `drakkar.settings._environment`, where the kind
-is known. Messages go on from the key, "must be ...", and never repeat the value, which may be a secret, except
-for a number where one is wanted.
+is known. Messages go on from the key, "must be ...", and never repeat the value, which may be a secret,
+except for a number where one is wanted.
 """
 
 import ipaddress
