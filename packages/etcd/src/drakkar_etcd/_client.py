@@ -38,6 +38,8 @@ from drakkar_etcd.settings import SECTION, EtcdSettings
 
 T = TypeVar("T")
 
+_LONG_BYTES: Final = 100_000
+
 _HAS_LEADER: Final = {"Grpc-Metadata-hasleader": "true"}
 """Without this header a watch at a member that lost its majority stays open in silence; with it the member
 ends the stream."""
@@ -307,7 +309,10 @@ class EtcdClient:
         async with asyncio.timeout(limit):
             response = await self._post(library, endpoint, method, data, timeout, token)
             async with response:
-                answer = read_answer(response.status, await body_of(response))
+                body = await body_of(response)
+                answer = read_answer(response.status, body)
+        if len(body) > _LONG_BYTES:
+            await asyncio.sleep(0)  # what is made of thousands of keys takes a step of the event loop itself
         self.clusters.heard(endpoint, answer)
         return answer
 

@@ -5,6 +5,7 @@ Everything in bytes is base64, every 64-bit number is text, and what is zero, em
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -42,6 +43,11 @@ def revision_of(answer: Json) -> int:
     return revision
 
 
+@lru_cache(maxsize=4096)  # a renewal names all leases of the process
+def _key(path: str, name: str) -> str:
+    return encoded(path + quote(name, safe=""))
+
+
 class Folder:
     """The keys that begin with `path`, one for each name.
 
@@ -56,7 +62,7 @@ class Folder:
 
     def key(self, name: str) -> str:
         """The key of `name` as a request has it. Raises `UnicodeEncodeError` for half a character."""
-        return encoded(self.path + quote(name, safe=""))
+        return _key(self.path, name)
 
     def name(self, key: object) -> str | None:
         """Whose key this is; None for one that none of us wrote."""

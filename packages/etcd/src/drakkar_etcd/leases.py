@@ -107,7 +107,12 @@ class EtcdLeases:
         finally:
             await _ended(reading)
         ttl_seconds = self._session.ttl_seconds
-        return Renewal([replace(lease, ttl_seconds=ttl_seconds) for lease in kept], lost)
+        renewed = [
+            # It is the same nearly always, and `replace` is slow.
+            lease if lease.ttl_seconds == ttl_seconds else replace(lease, ttl_seconds=ttl_seconds)
+            for lease in kept
+        ]
+        return Renewal(renewed, lost)
 
     async def release(self, name: str, token: int | None = None) -> None:
         """Delete the key, which wakes who waits for it; may be repeated."""

@@ -128,12 +128,14 @@ class RedisLeases:
         answer, confirmed = await self._client.run(RENEW, keys, args, replicas)
         if not isinstance(answer, bytes) or len(answer) != len(asked):
             raise self._nonsense("a renewal")
-        kept, lost = [], foreign
+        kept, lost, ttl_seconds = [], foreign, ctx.ttl_seconds
         for lease, is_ours in zip(asked, answer, strict=True):
-            if is_ours == ord("1"):
-                kept.append(Lease(lease.name, lease.holder, lease.token, ctx.ttl_seconds))
-            else:
+            if is_ours != ord("1"):
                 lost.append(lease)
+            elif lease.ttl_seconds == ttl_seconds:
+                kept.append(lease)
+            else:
+                kept.append(Lease(lease.name, lease.holder, lease.token, ttl_seconds))
         if kept and confirmed < replicas:
             if not lost:
                 raise StoreError(f"{confirmed} of {replicas} replicas have the renewal")
