@@ -14,6 +14,7 @@ the event loop was late at most while our part ran; `idle` is the same with noth
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import sys
@@ -81,6 +82,8 @@ class Bench:
         self, ours: Callable[[], Awaitable[object]], theirs: Callable[[], object], rounds: int
     ) -> dict[str, float]:
         """The medians of both, in milliseconds."""
+        gc.collect()
+        gc.freeze()  # else a full collection of what others left, 40 ms of it, is told as a stall of ours
         mine, other = [], []
         for _ in range(rounds):
             mine.append(self.ours(ours))
